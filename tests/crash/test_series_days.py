@@ -112,7 +112,7 @@ def assert_published(release_id: str, people: int) -> None:
     assert not vault_path(release_id).exists()
 
 
-def test_a_series_from_its_declaration_to_its_end(country: Country) -> None:
+def test_a_series_from_its_declaration_to_its_end(country):
     """Made, refused while its spec is edited, failed and finished with it gone, and abandoned: each is what its day's table says, charged once."""
     note_crashes()
     assert [read_release(release_id).state for release_id in IDS] == ["reserved"] * 3
@@ -159,7 +159,7 @@ def test_a_series_from_its_declaration_to_its_end(country: Country) -> None:
 
 
 @pytest.mark.thorough
-def test_a_release_that_was_killed_while_it_was_ingested_is_ingested_anew(country: Country) -> None:
+def test_a_release_that_was_killed_while_it_was_ingested_is_ingested_anew(country):
     """The crash is seen, unlike the others' wait for their day; nothing was drawn, and the table is read as it is now."""
     child = subprocess.run([sys.executable, "-c", KILLED, IDS[0]], cwd=REPOSITORY, timeout=240, check=False)
     assert child.returncode == -signal.SIGKILL

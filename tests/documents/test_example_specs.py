@@ -61,7 +61,7 @@ def released(name: str, tables: dict[str, pl.DataFrame], folder: Path) -> Publis
 @pytest.mark.parametrize(
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.thorough) for name in TABLES]
 )
-def test_an_example_is_released(name: str, tmp_path: Path, own_home: Path) -> None:
+def test_an_example_is_released(name, tmp_path, own_home):
     """Ages, zones by hour, hours by day, days and households by size are released, and asked for a range."""
     tables, (asked, inside) = TABLES[name], ASKED[name]
     found = released(name, tables, tmp_path)
@@ -78,7 +78,7 @@ def test_an_example_is_released(name: str, tmp_path: Path, own_home: Path) -> No
 
 
 @pytest.mark.thorough
-def test_the_example_of_both_marginals_publishes_its_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_both_marginals_publishes_its_views(tmp_path, monkeypatch):
     """ri-both-marginals.yaml publishes its four views: its table of bands lists every pair of counties."""
     monkeypatch.setenv("TRELLIS_DATA", str(tmp_path))
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))

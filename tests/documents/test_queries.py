@@ -48,7 +48,7 @@ def ran(code: str) -> dict[str, Any]:
     return names
 
 
-def test_queries_of_the_page_return_what_it_shows(ids: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_queries_of_the_page_return_what_it_shows(ids, capsys):
     """The store is found; each query has the columns and as many rows as the page shows; margins add up, and intervals hold their counts."""
     (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.partition("\n## ")[0], flags=re.MULTILINE | re.DOTALL)
     store = ran(code)["store"]

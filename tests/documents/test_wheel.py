@@ -31,7 +31,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_it_has_what_users_need_and_no_more(wheel: Path) -> None:
+def test_it_has_what_users_need_and_no_more(wheel):
     """The facade, the three packages with their types, the schema, the example specs; no test, benchmark or page."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -47,7 +47,7 @@ def test_it_has_what_users_need_and_no_more(wheel: Path) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
 
 
-def test_it_releases_a_country_by_itself(wheel: Path, tmp_path: Path) -> None:
+def test_it_releases_a_country_by_itself(wheel, tmp_path):
     """Installed alone beside its dependencies, as pipx does, it draws the country, releases it and verifies it."""
     alone = tmp_path / "alone"
     venv.create(alone, with_pip=True)

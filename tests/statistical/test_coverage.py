@@ -114,7 +114,7 @@ def coverages(table: PublicTable, mechanism: str, law: str, fudge: float) -> dic
     *(thorough("inftda", "laplace"), thorough("inftda_reconciled", "gaussian")),
     thorough("inftda_shrunk", "gaussian"),
 ])  # fmt: skip
-def test_each_level_and_true_count_is_covered_as_is_promised(mechanism: str, law: str) -> None:
+def test_each_level_and_true_count_is_covered_as_is_promised(mechanism, law):
     """By level and true count, coverage is not below nine in ten by more than chance; it would be with narrower margins."""
     table = made_up()
     kept, fudged = (coverages(table, mechanism, law, fudge) for fudge in (1.0, NARROWER[law]))
@@ -126,7 +126,7 @@ def test_each_level_and_true_count_is_covered_as_is_promised(mechanism: str, law
     assert len({of for of, share in fudged.items() if share < least}) >= 6
 
 
-def test_every_cell_of_a_level_keeps_within_its_bound_as_often_as_is_said() -> None:
+def test_every_cell_of_a_level_keeps_within_its_bound_as_often_as_is_said():
     """Over many releases the cells of each level, also those without a row, are within the bound in 95 of 100 or more."""
     paths = [(str(number // 3), str(number)) for number in range(6)]
     tree, sigma, runs = universe_of([paths, paths], [0, 1, 0, 1]).tree, 3.0, 400
@@ -230,7 +230,7 @@ def covered_cells(plan: Plan, table: PublicTable, trial: Trial, less: float) -> 
 @pytest.mark.parametrize(
     ("mechanism", "law"), [("cbdp", "gaussian"), thorough("cbdp", "laplace"), thorough("inftda_reconciled", "laplace")]
 )
-def test_cells_of_views_are_covered_as_is_promised(tmp_path: Path, law: str, mechanism: str) -> None:
+def test_cells_of_views_are_covered_as_is_promised(tmp_path, law, mechanism):
     """By view and true count, cells that are released as 0 included, nine in ten intervals cover, but for chance; narrower ones do not."""
     plan, table = towns(tmp_path, law, mechanism)
     trial = tried(plan, table, law, seed=3)
@@ -327,7 +327,7 @@ def means(shares: dict[int, list[float | None]]) -> dict[int, tuple[float, float
         )
     ),
 ], ids=str)  # fmt: skip
-def test_rows_keep_their_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+def test_rows_keep_their_promises(tmp_path, monkeypatch, case):
     """Of a level's rows at most a share α misses its count on average, few marked rows are noise, no more rows are noise than is said, and no error is beyond its bound."""
     # The last two may fail with a stated risk; by chance alone they fail more often than is allowed here once in ten thousand times.
     monkeypatch.setattr(tasks.mechanisms, "MOST_SETTLED", case.most_settled)

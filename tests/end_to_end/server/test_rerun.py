@@ -6,7 +6,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
@@ -96,7 +95,7 @@ def stopped(user: User, prefect: Prefect) -> str:
     return id_
 
 
-def test_what_was_edited_since_is_refused(user: User, stopped: str) -> None:
+def test_what_was_edited_since_is_refused(user, stopped):
     """A release keeps the spec that it was reserved with, however it is laid out, and the codebook, whose hashes are named."""
     spec, codebook = user.folder / "spec.yaml", user.folder / "data" / "codebook.csv"
     reserved, before = spec.read_text(), codebook.read_bytes()
@@ -112,7 +111,7 @@ def test_what_was_edited_since_is_refused(user: User, stopped: str) -> None:
     assert (said.code, len(set(re.findall(r"\b[0-9a-f]{64}\b", said.json()["error"])))) == (2, 2)
 
 
-def test_it_is_finished_elsewhere(user: User, stopped: str, tmp_path: Path) -> None:
+def test_it_is_finished_elsewhere(user, stopped, tmp_path):
     """With Prefect's database lost and spec and table gone, the store is enough: one consistent release, charged once."""
     # One branch can be gone on with by itself.
     before = seals(stopped)

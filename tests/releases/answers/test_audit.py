@@ -44,7 +44,6 @@ from tasks.synthesize.country import draw_country
 from tasks.work.order import Step
 from tests.support.draws import place_of
 from tests.support.ledger import charges_of, events_of, read_chain, replace_ledger, rows_of
-from tests.support.library import Library
 from tests.support.spec import SPEC as COUNTRY
 from tests.support.spec import spec_in
 
@@ -174,7 +173,7 @@ def world(made: World, monkeypatch: pytest.MonkeyPatch) -> World:
 
 @pytest.mark.heavy("makes the releases that all tests here spoil")
 @pytest.mark.parametrize("snapshot", ["one", "two", "failed"])
-def test_what_nobody_touched_is_found_whole(world: World, snapshot: str) -> None:
+def test_what_nobody_touched_is_found_whole(world, snapshot):
     """After one release, after two, and after a third that failed midway, everything fits."""
     world.restore(snapshot)
     answer = audit_answer()
@@ -188,7 +187,7 @@ def test_what_nobody_touched_is_found_whole(world: World, snapshot: str) -> None
         audit_answer([world.place / "nowhere"])
 
 
-def test_turns_that_were_given_up_are_counted(world: World) -> None:
+def test_turns_that_were_given_up_are_counted(world):
     """A draw that was given up is no finding: it is counted, and the next turn's is the one that is sealed."""
     release = world.ids["one"]
     assert audit_answer().given_up == 0
@@ -201,7 +200,7 @@ def test_turns_that_were_given_up_are_counted(world: World) -> None:
     assert (answer.findings, answer.given_up) == ([], 1)
 
 
-def test_what_trellis_does_to_a_ledger_is_no_tampering(world: World) -> None:
+def test_what_trellis_does_to_a_ledger_is_no_tampering(world):
     """A refusal, a raised cap, a forgotten vault and an abandoned release leave everything fitting."""
     world.restore("failed")
     world.insert(len(world.events()), {"event": "noisy counts destroyed"})  # a note that says nothing of anybody
@@ -213,7 +212,7 @@ def test_what_trellis_does_to_a_ledger_is_no_tampering(world: World) -> None:
     assert audit_answer().findings == []
 
 
-def test_another_stores_manifests_in_the_same_folder_raise_no_alarm(world: World, library: Library) -> None:
+def test_another_stores_manifests_in_the_same_folder_raise_no_alarm(world, library):
     """They belong to another ledger: they are passed over where they lie, and told where one asks about them."""
     other = library["trips"].copied(world.place / "out")
     assert audit_answer().ok
@@ -389,7 +388,7 @@ def located(world: World, where: str) -> tuple[int | None, str]:
 
 
 @pytest.mark.parametrize("what", TAMPERINGS)
-def test_what_was_done_is_found_where_it_was_done(world: World, what: str) -> None:
+def test_what_was_done_is_found_where_it_was_done(world, what):
     """Whatever is changed of ledger, states, manifests, seals and shards, its place is told, and its release alone."""
     act, where, blamed, words = TAMPERINGS[what]
     if "failed" in blamed + where:
@@ -405,7 +404,7 @@ def test_what_was_done_is_found_where_it_was_done(world: World, what: str) -> No
 
 
 @pytest.mark.parametrize("level", [1, DEPTH])
-def test_a_published_releases_own_tail_is_found_by_its_state(world: World, level: int) -> None:
+def test_a_published_releases_own_tail_is_found_by_its_state(world, level):
     """What happened after the manifest was written, no manifest saw; but what is published must be released."""
     world.restore("one")
     cut = world.at("released", "one", level)
@@ -416,7 +415,7 @@ def test_a_published_releases_own_tail_is_found_by_its_state(world: World, level
 
 
 @pytest.mark.parametrize("midst", [False, True])
-def test_an_inserted_event_that_breaks_a_law_is_found(world: World, midst: bool) -> None:
+def test_an_inserted_event_that_breaks_a_law_is_found(world, midst):
     """With all hashes right, an illegal event is still told by its position, at the end and in the midst."""
     one, nobody, events = {"release": world.ids["one"], "level": 1}, {"release": "nobody"}, world.events()
     illegal: list[Event] = [
@@ -436,7 +435,7 @@ def test_an_inserted_event_that_breaks_a_law_is_found(world: World, midst: bool)
 @pytest.mark.parametrize(
     "change", ["turns SET turn = 1", "turns SET state = 'given up'", "turns SET state = 'open'", "shards SET turn = 1"]
 )
-def test_a_seal_of_a_turn_that_is_not_closed_is_found(world: World, change: str) -> None:
+def test_a_seal_of_a_turn_that_is_not_closed_is_found(world, change):
     """What is sealed was drawn in the one turn that is closed."""
     world.execute(f"UPDATE {change} WHERE release_id = ? AND level = 2", world.ids["one"])
     reasons = [finding.reason for finding in audit_answer().findings]
@@ -448,7 +447,7 @@ def seen(folder: Path) -> int:
     return int(json.loads((folder / "manifest.json").read_text())["ledger"]["length"])
 
 
-def test_a_rewritten_past_is_found_by_the_manifests_that_saw_another(world: World) -> None:
+def test_a_rewritten_past_is_found_by_the_manifests_that_saw_another(world):
     """With the whole chain hashed anew, the last event that each manifest saw is not the one that it recorded."""
     world.change(world.at("reserved", "two"), {"at": LATER})
     assert "another event" in world.blames(seen(world.published("two")) - 1, "manifest", "two")
@@ -458,7 +457,7 @@ def test_a_rewritten_past_is_found_by_the_manifests_that_saw_another(world: Worl
     assert [finding.release for finding in audit_answer().findings] == [world.ids["one"], world.ids["two"]]
 
 
-def test_an_older_copy_of_the_store_is_found_by_what_lies_beside_or_by_an_archive(world: World) -> None:
+def test_an_older_copy_of_the_store_is_found_by_what_lies_beside_or_by_an_archive(world):
     """It does not know the second release, but its folder does, beside the first or in an archive that is given."""
     archive = world.place / "archive" / "of" / "2026"
     world.restore("one", "home")
@@ -474,7 +473,7 @@ def test_an_older_copy_of_the_store_is_found_by_what_lies_beside_or_by_an_archiv
     assert audit_answer().ok
 
 
-def test_an_empty_store_is_found_by_an_archive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_store_is_found_by_an_archive(world, monkeypatch):
     """A store begun anew has seen none of the events that the manifests saw."""
     shutil.rmtree(world.place / "home")
     monkeypatch.setattr(connections, "_SEEN", set())  # as in another process: this one has seen the store that is gone
@@ -483,7 +482,7 @@ def test_an_empty_store_is_found_by_an_archive(world: World, monkeypatch: pytest
     world.blames(0, "manifest", "one", world.place / "out", only=False)
 
 
-def test_destroyed_counts_must_be_gone(world: World) -> None:
+def test_destroyed_counts_must_be_gone(world):
     """Noisy counts that were to be destroyed are gone, and where they are not they can be forgotten."""
     with store() as con:
         shards = [
@@ -502,7 +501,7 @@ def test_destroyed_counts_must_be_gone(world: World) -> None:
     [{"rho": "1/0"}, {"rho": "Infinity"}, {"rho": "-1"}, {"rho": "0"}, {"rho": None}, {"level": None}],
     ids=str,
 )
-def test_a_charge_that_is_none_is_found(world: World, charge: dict[str, Any]) -> None:
+def test_a_charge_that_is_none_is_found(world, charge):
     """A ρ that is no number above zero cannot buy budget back, nor stop the audit."""
     at = world.at("reserved", "two")
     levels = world.events()[at]["levels"]
@@ -516,7 +515,7 @@ def test_a_charge_that_is_none_is_found(world: World, charge: dict[str, Any]) ->
 @pytest.mark.parametrize(
     "change", ["is_invariant = true", "l2_sensitivity_squared = 1", "rho = '1/7'", "is_invariant = true, rho = '0'"]
 )
-def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, change: str) -> None:
+def test_a_level_that_is_not_as_charged_is_not_drawn(world, change):
     """A store that calls a charged level exact, or cheaper, cannot have it drawn so; the audit tells."""
     world.restore("failed")
     world.execute(f"UPDATE levels SET {change} WHERE release_id = ? AND level = 3", world.ids["failed"])
@@ -534,7 +533,7 @@ def states(world: World, name: str) -> dict[int, str]:
         return {level: charge.state for level, charge in charges_of(con, world.ids[name]).items()}
 
 
-def test_a_forgotten_vault_is_gone_and_recorded(world: World) -> None:
+def test_a_forgotten_vault_is_gone_and_recorded(world):
     """The true counts that a release was told to keep are deleted once, with an event; no charge moves."""
     before = world.events()
     assert vault_path(world.ids["one"]).exists()
@@ -548,7 +547,7 @@ def test_a_forgotten_vault_is_gone_and_recorded(world: World) -> None:
     assert world.events() == [*before, last]
 
 
-def test_an_abandoned_release_gives_back_what_it_has_not_drawn(world: World) -> None:
+def test_an_abandoned_release_gives_back_what_it_has_not_drawn(world):
     """What is only reserved becomes void, what is drawn stays charged, the vault is deleted, and all of it recorded."""
     world.restore("failed")
     before = world.events()
@@ -576,7 +575,7 @@ def test_an_abandoned_release_gives_back_what_it_has_not_drawn(world: World) -> 
     assert audit_answer().ok
 
 
-def test_a_release_has_one_end(world: World) -> None:
+def test_a_release_has_one_end(world):
     """What is published cannot be abandoned, what may go on cannot be forgotten, and nobody's release has any end."""
     world.restore("failed")
     before = world.events()
@@ -591,7 +590,7 @@ def test_a_release_has_one_end(world: World) -> None:
         abandon_release(world.ids["failed"])
 
 
-def test_a_crash_while_abandoning_leaves_what_can_be_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_while_abandoning_leaves_what_can_be_ended(world, monkeypatch):
     """Until the transaction ends nothing is given back or deleted; a vault that outlives it is deleted by `forget`."""
     world.restore("failed")
     before = world.events()

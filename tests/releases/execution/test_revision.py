@@ -102,7 +102,7 @@ def world(made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World
     return World(place, made.first, made.second)
 
 
-def test_a_revision_is_told_wherever_somebody_looks(made: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_revision_is_told_wherever_somebody_looks(made, capsys):
     """Manifest, README, metadata, the store's view, `show` and `releases` name what is superseded, and by what."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(made.place / "home"))
@@ -129,7 +129,7 @@ def test_a_revision_is_told_wherever_somebody_looks(made: World, capsys: pytest.
     assert f"supersedes {made.first}\n" in said
 
 
-def test_a_plan_says_that_a_new_measurement_is_charged(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_says_that_a_new_measurement_is_charged(world, capsys):
     """A revision costs what the first release did, and its plan says so; so it does of the same spec once more, and of no other."""
     answer = plan_answer(world.plan(supersedes=world.second))
     show_plan(answer)
@@ -151,7 +151,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_cannot_be_superseded_is_refused(world: World, why: str) -> None:
+def test_what_cannot_be_superseded_is_refused(world, why):
     """Plan, rehearsal and reservation refuse it before anything is drawn, and say which release to name instead."""
     named, keys, told = REFUSED[why]
     names = {"FIRST": world.first, "SECOND": world.second}
@@ -171,7 +171,7 @@ def test_what_cannot_be_superseded_is_refused(world: World, why: str) -> None:
                 assert refused.value.hint == f"Supersede that release: set supersedes: {world.second}."
 
 
-def test_one_value_says_all_that_refuses_a_release(world: World) -> None:
+def test_one_value_says_all_that_refuses_a_release(world):
     """Every rule is asked, also after one is broken; nothing is recorded, and the first refusal is the one that stops a release."""
     plan = world.plan(supersedes=world.first, dataset="others", budget={"epsilon": 1.0, "delta": 1.0e-7})
     table = plan.read_table()
@@ -189,7 +189,7 @@ def test_one_value_says_all_that_refuses_a_release(world: World) -> None:
         refused.check("approval", "budget")
 
 
-def test_another_dataset_of_the_same_people_may_revise(world: World) -> None:
+def test_another_dataset_of_the_same_people_may_revise(world):
     """A corrected table under a name of its own supersedes, where the spec says whose people it holds."""
     shutil.copy(world.place / "data" / "trips.csv", world.place / "data" / "corrected.csv")
     release = world.release(
@@ -202,7 +202,7 @@ def test_another_dataset_of_the_same_people_may_revise(world: World) -> None:
     assert audit_answer().ok
 
 
-def test_of_two_that_ask_at_once_one_has_it(world: World) -> None:
+def test_of_two_that_ask_at_once_one_has_it(world):
     """A release that was asked for while nobody superseded is refused where another is running by its reservation."""
     plan = world.plan(supersedes=world.second)
     one, other = new_release(plan), new_release(plan)
@@ -220,7 +220,7 @@ def test_of_two_that_ask_at_once_one_has_it(world: World) -> None:
         resumable_release(one.id)
 
 
-def test_a_failed_revision_gives_way_for_good(world: World) -> None:
+def test_a_failed_revision_gives_way_for_good(world):
     """Where another has taken its place, a failed revision cannot be gone on with, and can be abandoned."""
     waiting = world.failed("_validate", supersedes=world.second)
     assert show_answer(world.second).superseded_by is None
@@ -233,7 +233,7 @@ def test_a_failed_revision_gives_way_for_good(world: World) -> None:
     assert audit_answer().ok
 
 
-def test_what_is_out_keeps_its_place(world: World) -> None:
+def test_what_is_out_keeps_its_place(world):
     """A revision whose folder is out and whose books are open yet is superseded by nobody, is not abandoned, and can be finished."""
     waiting = world.failed("close_the_books", supersedes=world.second)
     with pytest.raises(SpecError, match=f"already superseded by {waiting}, which is failed"):
@@ -246,7 +246,7 @@ def test_what_is_out_keeps_its_place(world: World) -> None:
     assert show_answer(world.second).superseded_by == waiting
 
 
-def test_a_chain_that_was_changed_is_found(world: World) -> None:
+def test_a_chain_that_was_changed_is_found(world):
     """`verify` finds a manifest that is not as its spec; the audit one that is not as the store, what is not there or later, and a fork."""
 
     def found_after(release: str, supersedes: str | None) -> list[tuple[str | None, str]]:

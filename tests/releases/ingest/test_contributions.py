@@ -54,7 +54,7 @@ def sums(rows: Sequence[Row], counts: Sequence[int], key: Callable[[Row], Any]) 
 
 
 @given(rows=rows_of_units, most=st.integers(1, 8), distinct=st.booleans())
-def test_as_many_records_are_kept_as_may_be(rows: list[Row], most: int, distinct: bool) -> None:
+def test_as_many_records_are_kept_as_may_be(rows, most, distinct):
     """Of every unit m records are kept or all it may have, and so all within the bounds, no more of a row than it had, none of a place twice."""
     kept = kept_of(rows, most, distinct=distinct)
     assert all(0 <= count <= row[2] for row, count in zip(rows, kept, strict=True))
@@ -77,7 +77,7 @@ class OfSizeAlone:
 
 
 @given(rows=rows_of_units, most=st.integers(1, 6), distinct=st.booleans())
-def test_what_is_kept_of_a_unit_depends_on_that_unit_alone(rows: list[Row], most: int, distinct: bool) -> None:
+def test_what_is_kept_of_a_unit_depends_on_that_unit_alone(rows, most, distinct):
     """Drawn in the same way, a unit keeps the same records whichever other units there are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trips, "SystemRandom", OfSizeAlone)
@@ -89,7 +89,7 @@ def test_what_is_kept_of_a_unit_depends_on_that_unit_alone(rows: list[Row], most
         assert kept_of(rows, most, distinct=distinct) == alone
 
 
-def test_records_are_drawn_from_the_systems_entropy() -> None:
+def test_records_are_drawn_from_the_systems_entropy():
     """Which records are kept cannot be foretold from any seed."""
     assert trips.SystemRandom is random.SystemRandom
     rows = [(unit, place, 1) for unit in range(200) for place in range(4)]
@@ -136,14 +136,14 @@ DISTINCT_TWO = {  # one of each place, and of these three any two with the same 
 }
 
 
-def test_every_set_of_records_is_kept_with_the_same_probability() -> None:
+def test_every_set_of_records_is_kept_with_the_same_probability():
     """Of seven records in four rows, each of the 35 sets of three is equally likely; of repeats in a place, each is as likely to stay."""
     assert sum(ANY_THREE.values()) == comb(7, 3)
     assert goodness_of_fit(outcomes_of(RECORDS, 3, distinct=False), ANY_THREE) > FALSE_ALARM
     assert goodness_of_fit(outcomes_of(REPEATED, 2, distinct=True), DISTINCT_TWO) > FALSE_ALARM
 
 
-def test_the_goodness_of_fit_notices_a_preference() -> None:
+def test_the_goodness_of_fit_notices_a_preference():
     """Were distinct places drawn in proportion to their records, or a row for a row, the same test would fail."""
     chance = np.random.default_rng(5)
     by_rows = dict.fromkeys(ANY_THREE, 1.0)

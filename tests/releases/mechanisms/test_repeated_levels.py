@@ -108,7 +108,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         )
 
 
-def test_a_repeated_level_has_the_rows_of_the_level_above(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_level_has_the_rows_of_the_level_above(made, monkeypatch):
     """Every published row is that of the level above, with one code more; the folder is verified, and so is its cost."""
     monkeypatch.setenv("TRELLIS_HOME", str(made.maker.folder / "home"))
     folder, manifest = made.folder, made.manifest
@@ -130,12 +130,12 @@ def test_a_repeated_level_has_the_rows_of_the_level_above(made: Made, monkeypatc
         assert one.count == other.count
 
 
-def test_true_counts_of_repeated_levels_are_never_read(made: Made) -> None:
+def test_true_counts_of_repeated_levels_are_never_read(made):
     """The noise stage asks the vault for the children of the levels above measured levels, and for no others."""
     assert made.read == {entry.level for entry in made.manifest.levels if entry.rho}
 
 
-def test_the_noise_is_that_of_a_release_without_them(maker: Maker) -> None:
+def test_the_noise_is_that_of_a_release_without_them(maker):
     """Nothing of the budget goes to what is fixed already: σ is that of a codebook with two levels."""
     deep, plain = (
         [terms.sigma for terms in make_plan(load_spec(maker.spec(levels))).levels if terms.rho]
@@ -145,7 +145,7 @@ def test_the_noise_is_that_of_a_release_without_them(maker: Maker) -> None:
     assert len(deep) == len(plain) == 4
 
 
-def test_plan_and_pages_say_what_is_repeated(made: Made, maker: Maker) -> None:
+def test_plan_and_pages_say_what_is_repeated(made, maker):
     """The plan, the README and the report say it; nothing calls such a level unprotected, or published exactly."""
     forecast = plan_answer(make_plan(load_spec(maker.spec(LEVELS))))
     assert {level.level: level.same_as for level in forecast.levels if level.same_as is not None} == REPEATED
@@ -188,7 +188,7 @@ LIES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_what_a_repeated_level_states_is_verified(made: Made, tmp_path: Path, lie: str) -> None:
+def test_what_a_repeated_level_states_is_verified(made, tmp_path, lie):
     """A cost, another noise or another bound is found, another level that it is said to repeat, and rows that are not repeated."""
     change, told = LIES[lie]
     folder = Path(shutil.copytree(made.folder, tmp_path / made.folder.name))
@@ -196,7 +196,7 @@ def test_what_a_repeated_level_states_is_verified(made: Made, tmp_path: Path, li
     assert any(told in failure for failure in verify_answer(folder).failures)
 
 
-def test_below_levels_that_are_published_exactly(maker: Maker) -> None:
+def test_below_levels_that_are_published_exactly(maker):
     """With invariants over several single areas, what repeats them repeats the last of them."""
     exact = {"invariants": ["nation"], "i_accept_unprotected": True}
     plan, _, trial = try_spec(maker.spec(["nation", "county", "town"], privacy=exact))

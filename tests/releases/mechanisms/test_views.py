@@ -44,7 +44,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield Town(tmp_path_factory.mktemp("published")).release(privacy__neighbours="substitution")
 
 
-def test_everything_is_published_under_its_name(published: Path) -> None:
+def test_everything_is_published_under_its_name(published):
     """Tables, charges, seals and roundings are those of the views by name; the public total is exact in both of its tables."""
     manifest = manifest_of(published)
     assert verify_answer(published).failures == []
@@ -80,7 +80,7 @@ def noise_by_place(scale_of: dict[int, set[float]]) -> Callable[[IntArray, float
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
-def test_each_view_is_drawn_at_the_scale_that_it_is_charged(tmp_path: Path, law: str) -> None:
+def test_each_view_is_drawn_at_the_scale_that_it_is_charged(tmp_path, law):
     """With weights of its own each view is drawn once, all of its cells, at the scale of its share; the same noise gives the same counts."""
     views = {name: VIEWS[name] for name in ("living", "by_mode")} | {"starts": {"from": "district"}}
     split = {"living": 2, "by_mode": 4, "starts": 5, "leaves": 6}
@@ -96,7 +96,7 @@ def test_each_view_is_drawn_at_the_scale_that_it_is_charged(tmp_path: Path, law:
     assert [counts_of(nodes) for nodes in again.released] == [counts_of(nodes) for nodes in trial.released]
 
 
-def test_intervals_are_rounded_where_noisy_counts_are_destroyed(tmp_path: Path) -> None:
+def test_intervals_are_rounded_where_noisy_counts_are_destroyed(tmp_path):
     """With keep_noisy_counts: false the ends are multiples of σ rounded up, no bias is stated, and no noisy count is left."""
     town = Town(tmp_path)
     folder = town.release(
@@ -225,7 +225,7 @@ LIES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_verification_finds_what_was_changed(published: Path, tmp_path: Path, lie: str) -> None:
+def test_verification_finds_what_was_changed(published, tmp_path, lie):
     """Each number, row or file of a view that is changed with the right checksum is a failure that names it."""
     change, told = LIES[lie]
     folder = Path(shutil.copytree(published, tmp_path / "folder"))
@@ -235,7 +235,7 @@ def test_verification_finds_what_was_changed(published: Path, tmp_path: Path, li
     assert [failure for failure in ours if told in failure] if told else ours == [], failures
 
 
-def test_verification_knows_sources_without_noisy_counts(published: Path, tmp_path: Path) -> None:
+def test_verification_knows_sources_without_noisy_counts(published, tmp_path):
     """The terms alone tell of a source that does not refine its view, that is not measured, or than which another says more."""
     folder = Path(shutil.copytree(published, tmp_path / "folder"))
     shutil.rmtree(folder / "noisy_counts")
@@ -250,7 +250,7 @@ def test_verification_knows_sources_without_noisy_counts(published: Path, tmp_pa
         assert [failure for failure in verify_answer(twin).failures if told in failure], lie
 
 
-def test_totals_that_nothing_measures_are_named_everywhere(tmp_path: Path) -> None:
+def test_totals_that_nothing_measures_are_named_everywhere(tmp_path):
     """The manifest lists them with their mean noise; README, report and metadata of the records say the same."""
     views = {name: VIEWS[name] for name in ("living", "pairs")}
     folder = Town(tmp_path).release(release__views=views, release__records=True)

@@ -157,7 +157,7 @@ def _areas(estimate: Estimate, boxes: Boxes) -> list[list[Area]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pairs_are_shown_as_queries_answer(made: Made, kind: str, tmp_path: Path) -> None:
+def test_pairs_are_shown_as_queries_answer(made, kind, tmp_path):
     """Pairs without a row, under dropped cells too, and pairs whose axis levels no level has are shown as a query answers them."""
     for folder in (made(kind), without_noisy_counts(made(kind), tmp_path / "bare")):
         check_absent(folder, most=20)
@@ -170,7 +170,7 @@ def test_pairs_are_shown_as_queries_answer(made: Made, kind: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_levels_are_their_tables(made: Made, kind: str) -> None:
+def test_levels_are_their_tables(made, kind):
     """Every level has the rows of its table, with what is published of them; the totals of an axis level are those of all its areas."""
     folder = made(kind)
     shown = payload(open_folder(folder))
@@ -195,7 +195,7 @@ def test_levels_are_their_tables(made: Made, kind: str) -> None:
             assert all(code.startswith(above[held]) for code, held in zip(own["codes"], own["parent"], strict=True))
 
 
-def test_what_has_no_room_is_named(made: Made, library: Library) -> None:
+def test_what_has_no_room_is_named(made, library):
     """Coarse levels come first; those that do not fit are listed with their rows and files, and a sentence names tables of attributes."""
     folder = made("trips")
     whole = payload(open_folder(folder))
@@ -213,7 +213,7 @@ def test_what_has_no_room_is_named(made: Made, library: Library) -> None:
     assert told.startswith("Tables of zone by age, zone by age_3, zone by age_2 are left out")
 
 
-def test_a_page_that_shows_other_numbers_is_found(library: Library, tmp_path: Path) -> None:
+def test_a_page_that_shows_other_numbers_is_found(library, tmp_path):
     """`verify` makes the data again, which is always the same: a page with other data, or none, is named."""
     folder = library["trips"].copied(tmp_path)
     data, told = embedded(open_folder(folder)), ["explorer.html does not show what the tables hold."]
@@ -252,7 +252,7 @@ OF_PEOPLE: dict[str, dict[str, Any]] = {  # what the library does not have
     "wavelet",
     pytest.param("cascade on a grid", marks=pytest.mark.thorough),
 ])  # fmt: skip
-def test_ordered_attributes_are_shown_with_their_deviations(library: Library, place: Path, kind: str) -> None:
+def test_ordered_attributes_are_shown_with_their_deviations(library, place, kind):
     """Tables of ordered attributes have deviations where counts are unbiased, and no cell without a row reaches beyond its bound."""
     if kind in ROWS:
         folder = library[kind].folder
@@ -274,7 +274,7 @@ IN_LIBRARY = {ROWS[name][FAMILY] for name in OF_HOMES}
     *OF_HOMES,
     *(pytest.param(name, marks=pytest.mark.thorough) for name in COUNTING_GROUPS if name not in IN_LIBRARY),
 ])  # fmt: skip
-def test_numbers_of_groups_are_shown_by_region_and_size(library: Library, place: Path, kind: str) -> None:
+def test_numbers_of_groups_are_shown_by_region_and_size(library, place, kind):
     """Whatever is measured of group sizes, with a public list of groups or without."""
     if kind in ROWS:
         folders = [library[kind].folder]
@@ -291,7 +291,7 @@ def test_numbers_of_groups_are_shown_by_region_and_size(library: Library, place:
 
 
 @pytest.mark.parametrize("mechanism", ["cbdp", pytest.param("inftda_reconciled", marks=pytest.mark.thorough)])
-def test_tables_of_views_are_shown(place: Path, mechanism: str) -> None:
+def test_tables_of_views_are_shown(place, mechanism):
     """A table that a view has is the view's, and others are summed."""
     folder = Town(place).release(mechanism=mechanism)
     found = payload(open_folder(folder))
@@ -305,7 +305,7 @@ def test_tables_of_views_are_shown(place: Path, mechanism: str) -> None:
     assert [view["name"] for view in found["views"]] == ["total", "by_mode", "mode_from"]
 
 
-def test_a_release_without_rows_has_a_bound_for_what_is_not_there(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_without_rows_has_a_bound_for_what_is_not_there(place, monkeypatch):
     """Where nothing is left and no codebook is published, there is no area and no row, and leaves still have a bound."""
     monkeypatch.chdir(place)
     (place / "data").mkdir()
@@ -347,7 +347,7 @@ def kind_of(count: int, low: int | None) -> str:
     *("land, loud", "trips", "trips shrunk", "trips settled together"),
     *(pytest.param(kind, marks=pytest.mark.thorough) for kind in list(MAPPED)[4:]),
 ])  # fmt: skip
-def test_maps_say_what_queries_and_the_explorer_say(made: Made, kind: str) -> None:
+def test_maps_say_what_queries_and_the_explorer_say(made, kind):
     """Behind each map are the answers of queries; what it hatches, the explorer hatches, and its words fit what is hatched."""
     folder = made(kind)
     data, found = payload(open_folder(folder)), maps(folder)
@@ -366,7 +366,7 @@ def test_maps_say_what_queries_and_the_explorer_say(made: Made, kind: str) -> No
     assert verify(folder) == []
 
 
-def test_a_map_states_no_noise_that_it_does_not_know(made: Made) -> None:
+def test_a_map_states_no_noise_that_it_does_not_know(made):
     """Where leaves are missing nothing says how far a total is off: the map states no interval, and hatches nothing."""
     found = maps(made("trips with a threshold"))
     assert found.keys() == {"origin", "destination"}
@@ -378,7 +378,7 @@ def test_a_map_states_no_noise_that_it_does_not_know(made: Made) -> None:
 
 
 @pytest.mark.thorough
-def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made: Made) -> None:
+def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made):
     """Intervals of sums follow from noisy counts. Where these are not published, a total is held to twice the noise of its cells."""
     for axis, (figure, rows, _) in maps(made("land, without noisy counts")).items():
         assert f"added up from level {({'origin': 2, 'destination': 1})[axis]}." in figure
@@ -389,7 +389,7 @@ def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made: Made) -> No
 
 
 @pytest.mark.parametrize("mechanism", [pytest.param("cbdp", marks=pytest.mark.thorough), "inftda"])
-def test_a_map_takes_the_intervals_of_a_view(made: Made, mechanism: str) -> None:
+def test_a_map_takes_the_intervals_of_a_view(made, mechanism):
     """A margin that is published has its own intervals, also where noisy counts are not published, and σ of the level says less."""
     folder = made(f"land, views of {mechanism}")
     _, rows, drawn = maps(folder)["origin"]
@@ -401,7 +401,7 @@ def test_a_map_takes_the_intervals_of_a_view(made: Made, mechanism: str) -> None
 
 
 @pytest.mark.thorough
-def test_a_map_of_many_cells_goes_by_the_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_of_many_cells_goes_by_the_noise(tmp_path, monkeypatch):
     """Where a map would add up more cells than the page is worth, it does without intervals."""
     monkeypatch.setattr(overview, "MOST_CELLS", 5)
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.support.library import ROWS, Library
+from tests.support.library import ROWS
 
 GOLDEN = Path(__file__).parent / "golden.json"
 # which no release shares with another, or which hang on a library's bytes
@@ -49,7 +49,7 @@ def _rounded(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", REPEATABLE)
-def test_what_is_published_is_as_it_was(library: Library, name: str) -> None:
+def test_what_is_published_is_as_it_was(library, name):
     """Counts, views, noisy counts, the rows that stand out, and every value of the manifest."""
     found, golden = digests(library[name].folder), json.loads(GOLDEN.read_text())
     if os.environ.get("TRELLIS_GOLDEN"):

@@ -126,7 +126,7 @@ def parts_of(folder: Path) -> list[Path]:
 @pytest.mark.parametrize(
     "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.thorough) for name in SPECS]
 )
-def test_levels_in_parts_are_those_in_one_file(published: Callable[[str], tuple[Path, Path]], name: str) -> None:
+def test_levels_in_parts_are_those_in_one_file(published, name):
     """They have its rows in its order, for SQL too, and few rows a part; all else that is published, and every answer, is the same."""
     parted, whole = published(name)
     levels = manifest_of(parted).levels
@@ -189,7 +189,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
-def test_verify_finds_what_was_done_to_a_part(folder: Path, spoil: str) -> None:
+def test_verify_finds_what_was_done_to_a_part(folder, spoil):
     """A part that is missing, extra, doubled, swapped, changed or no table is found even where the checksums fit; else by these too."""
     change, failure = SPOILT[spoil]
     change(folder)
@@ -200,7 +200,7 @@ def test_verify_finds_what_was_done_to_a_part(folder: Path, spoil: str) -> None:
     assert verify(folder, workers=3) == found
 
 
-def test_a_level_that_repeats_another_one_is_in_parts_too(home: Path, country: Path) -> None:
+def test_a_level_that_repeats_another_one_is_in_parts_too(home, country):
     """A level of which every cell above holds one has parts where it is large, and the rows of the level above."""
     place = home / "repeated"
     spec = spec_of(place, country, dataset="repeated")

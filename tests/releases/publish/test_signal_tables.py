@@ -246,28 +246,25 @@ def moved(table: pl.DataFrame) -> pl.DataFrame:
 NOT_THOSE = "signal/level_6.parquet: the rows are not those that stand out in the full tables"
 
 
-@pytest.mark.parametrize(
-    ("spoil", "failure"),
-    [
-        (spoilt_table(moved), NOT_THOSE),
-        (spoilt_table(lambda table: table[:-1]), NOT_THOSE),
-        (spoilt_table(lambda table: table[::-1]), NOT_THOSE),
-        (spoilt_table(lambda table: table.with_columns(remainder=pl.lit(value=False))), NOT_THOSE),
-        (spoilt_table(lambda table: table.with_columns(low=pl.col("low") + 1)), NOT_THOSE),
-        (spoilt_table(lambda table: table.with_columns(low=pl.col("low").fill_null(0))), NOT_THOSE),
-        (spoilt_table(lambda table: table.with_columns(pl.col("origin_municipality").fill_null(""))), NOT_THOSE),
-        (spoilt_table(lambda table: table.drop("remainder")), "signal/level_6.parquet: columns must be origin_region"),
-        (lambda folder: (folder / "signal/level_3.parquet").unlink(), "signal/level_3.parquet is missing"),
-        (with_other_csv, "level_6.csv differs from the table of the rows that stand out at level 6."),
-        (lambda folder: (folder / "signal/level_6.csv").unlink(), "level_6.csv is missing"),
-        (in_manifest(lambda of: of["signal_tables"][2].update(rows=1)), "does not state level 3 as it is"),
-        (in_manifest(lambda of: of["signal_tables"][2].update(half_width=1)), "does not state level 3 as it is"),
-        (in_manifest(lambda of: of["signal_tables"].pop()), "must list the levels from 1 to the finest"),
-        (in_manifest(lambda of: of.pop("signal_tables")), "must list the levels from 1 to the finest"),
-        (in_manifest(lambda of: of["spec"]["release"].pop("rows")), "the spec does not ask for it"),
-        (unmarked, "signal/level_3.parquet: the rows are not those"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("spoil", "failure"), [
+    (spoilt_table(moved), NOT_THOSE),
+    (spoilt_table(lambda table: table[:-1]), NOT_THOSE),
+    (spoilt_table(lambda table: table[::-1]), NOT_THOSE),
+    (spoilt_table(lambda table: table.with_columns(remainder=pl.lit(value=False))), NOT_THOSE),
+    (spoilt_table(lambda table: table.with_columns(low=pl.col("low") + 1)), NOT_THOSE),
+    (spoilt_table(lambda table: table.with_columns(low=pl.col("low").fill_null(0))), NOT_THOSE),
+    (spoilt_table(lambda table: table.with_columns(pl.col("origin_municipality").fill_null(""))), NOT_THOSE),
+    (spoilt_table(lambda table: table.drop("remainder")), "signal/level_6.parquet: columns must be origin_region"),
+    (lambda folder: (folder / "signal/level_3.parquet").unlink(), "signal/level_3.parquet is missing"),
+    (with_other_csv, "level_6.csv differs from the table of the rows that stand out at level 6."),
+    (lambda folder: (folder / "signal/level_6.csv").unlink(), "level_6.csv is missing"),
+    (in_manifest(lambda of: of["signal_tables"][2].update(rows=1)), "does not state level 3 as it is"),
+    (in_manifest(lambda of: of["signal_tables"][2].update(half_width=1)), "does not state level 3 as it is"),
+    (in_manifest(lambda of: of["signal_tables"].pop()), "must list the levels from 1 to the finest"),
+    (in_manifest(lambda of: of.pop("signal_tables")), "must list the levels from 1 to the finest"),
+    (in_manifest(lambda of: of["spec"]["release"].pop("rows")), "the spec does not ask for it"),
+    (unmarked, "signal/level_3.parquet: the rows are not those"),
+])  # fmt: skip
 def test_edits_are_found(released, tmp_path, spoil, failure):
     """Whatever is changed in these tables, their copies, the marks, or what is stated of them, is said although checksums fit."""
     made = released("at once" if spoil is unmarked else "two passes").folder  # the former without noisy counts

@@ -101,7 +101,7 @@ def least_cost(values: np.ndarray, total: int, most: np.ndarray) -> float:
 
 @pytest.mark.parametrize("is_bounded", [False, True])
 @given(seed=st.integers(0, 2**32 - 1))
-def test_nothing_is_nearer(seed: int, is_bounded: bool) -> None:
+def test_nothing_is_nearer(seed, is_bounded):
     """For several parents at once, each gets its total within the bounds of its cells, at the least cost."""
     generator = np.random.default_rng(seed)
     fan_out = generator.integers(1, 4, int(generator.integers(1, 4)))

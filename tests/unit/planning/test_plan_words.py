@@ -35,7 +35,7 @@ def page_of(folder: Path, keys: Keys, changes: Mapping[str, object] | None = Non
     return page, " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split()), stated
 
 
-def test_a_page_says_what_the_spec_tells_readers(tmp_path: Path) -> None:
+def test_a_page_says_what_the_spec_tells_readers(tmp_path):
     """The title heads the page, with what is counted and by whom; levels have the words of readers, and the name stays findable."""
     told = {"title": "Commuters", "description": "All who commute by train.", "source": "The railway"}
     told |= {"hierarchy.called": {"municipality": "town", "region": "county"}, "privacy.invariants": ["region"]}
@@ -55,7 +55,7 @@ def test_a_page_says_what_the_spec_tells_readers(tmp_path: Path) -> None:
     assert "municipality" not in words.split("What exactly was planned")[0]
 
 
-def test_all_words_of_a_spec_are_escaped(tmp_path: Path) -> None:
+def test_all_words_of_a_spec_are_escaped(tmp_path):
     """Titles, descriptions, sources, units, words for levels, names of tables and of the spec are text, whatever they look like."""
     odd = """<script>alert("'1'")<b title='x'>"""
     (tmp_path / "data" / "<b>'x'.csv").write_text("home,work,people\n")
@@ -73,7 +73,7 @@ def test_all_words_of_a_spec_are_escaped(tmp_path: Path) -> None:
     ({"targets": {"age": 6, "age_1": 4}}, "Only levels 1 and 7 are measured, and"),
     ({"workload": "ranges"}, "Every level is measured, and all measurements together give each count"),
 ])  # fmt: skip
-def test_only_the_levels_that_are_measured_are_called_so(split: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_only_the_levels_that_are_measured_are_called_so(split, told, tmp_path):
     """The text names the same levels as measured as the table does; with targets these may be few."""
     by_error = {"privacy.epsilon": ABSENT} if "targets" in split else {}
     _, words, _ = page_of(tmp_path, AGES, by_error | {"privacy.split": split})
@@ -83,7 +83,7 @@ def test_only_the_levels_that_are_measured_are_called_so(split: dict[str, Any], 
     assert measured == (re.findall(r"\d", told) or [str(level) for level in range(8)])
 
 
-def test_an_epsilon_that_protects_nobody_is_called_that(tmp_path: Path) -> None:
+def test_an_epsilon_that_protects_nobody_is_called_that(tmp_path):
     """Counts that have hardly any noise are not called exact, and no limit is stated where there is none."""
     _, words, _ = page_of(tmp_path, TRIPS, {"privacy.epsilon": 900.0, "budget.epsilon": 1000.0})
     assert "guess right at most" not in words
@@ -95,7 +95,7 @@ def test_an_epsilon_that_protects_nobody_is_called_that(tmp_path: Path) -> None:
     assert not re.search(r"destination (region|province|municipality) exact", words)
 
 
-def test_synthetic_records_are_not_called_nobodys(tmp_path: Path) -> None:
+def test_synthetic_records_are_not_called_nobodys(tmp_path):
     """A synthetic record may be equal to a real one; none is copied. A promise about a level has the word of readers for it."""
     promise = {"privacy.max_records_per_unit": 2, "privacy.distinct": "municipality", "privacy.accountant": ABSENT}
     called = {"hierarchy.called": {"municipality": "town"}, "release.records": True}
@@ -105,7 +105,7 @@ def test_synthetic_records_are_not_called_nobodys(tmp_path: Path) -> None:
     assert "different cells of level town." in words
 
 
-def test_the_table_of_the_fingerprint_states_what_is_hashed(tmp_path: Path) -> None:
+def test_the_table_of_the_fingerprint_states_what_is_hashed(tmp_path):
     """Everything that the fingerprint covers is a row of the table, in full, and nothing else is one."""
     page, _, stated = page_of(tmp_path, TRIPS, {"expected_total": 3000})
     table = (

@@ -167,7 +167,7 @@ def test_what_is_factored_is_known_beforehand(monkeypatch):
     assert set(seen) == {forecast} == {305}
 
 
-def test_very_different_weights_settle() -> None:
+def test_very_different_weights_settle():
     """Ten crossing groupings with a thousandth of the leaves' noise settle, by way of less different weights."""
     ratio, random, shape = 1000, np.random.default_rng(3), (6, 5, 4, 3)
     index = np.indices(shape).reshape(len(shape), -1)

@@ -3,7 +3,6 @@
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count, product
-from pathlib import Path
 
 import duckdb
 import pytest
@@ -34,7 +33,7 @@ def states(con: Connection, release_id: str, place: tuple[int, str] = PLACE) -> 
     return [turn.state for turn in turns]
 
 
-def test_turns_follow_one_another(own_home: Path) -> None:
+def test_turns_follow_one_another(own_home):
     """A turn opens once the one before is given up, and none does beside an open one or after the seal; places are apart."""
     with store() as con:
         assert open_turn(con, "one", PLACE) == 0
@@ -127,7 +126,7 @@ class World:
             add_shard(con, release_id, Shard("noisy", *PLACE, self.sealed[1], 1, turn=self.sealed[0]))
 
 
-def test_whatever_happens_in_whatever_order_one_draw_is_sealed_at_most() -> None:
+def test_whatever_happens_in_whatever_order_one_draw_is_sealed_at_most():
     """All worlds that can come about from one another hold the proof; a seal never changes, and what was given up is never sealed."""
     con = duckdb.connect()
     for step in STEPS:

@@ -35,7 +35,7 @@ def noise_of_one(sigma: float, events: float, beta: float) -> float:
 
 
 @given(root=sigmas, exact=st.integers(0, 5), below=measured_levels, confidence=confidences, data=st.data())
-def test_bounds_are_those_of_the_formula(root, exact, below, confidence, data) -> None:
+def test_bounds_are_those_of_the_formula(root, exact, below, confidence, data):
     """e_k is 2√(2σ_l² ln(2nN_l/β)) for each of n levels with noise down to k, but √(2σ₀² ln(2n/β)) for the root."""
     # Levels that are exact have no error, and below them e_k is as if they were not there: n is k − K, not k + 1.
     beta = 1 - confidence
@@ -60,13 +60,13 @@ def test_bounds_are_those_of_the_formula(root, exact, below, confidence, data) -
     (299, [0.0, 0.1], [1, 10], 30, None),
     *((10**9, [0.0, 0.1], [1, None], threshold, None) for threshold in (0, 30)),  # nobody knows how many cells there are
 ])  # fmt: skip
-def test_sums_stand_as_long_as_a_leaf_reaches_the_threshold(total, scales, possible, threshold, finest) -> None:
+def test_sums_stand_as_long_as_a_leaf_reaches_the_threshold(total, scales, possible, threshold, finest):
     """With a threshold it is the finest level or none, whatever σ; without one levels stand down to where a gap is."""
     assert finest_above_noise(total, scales, possible, threshold) == finest
 
 
 @given(levels=measured_levels, total=st.integers(1, 2**40))
-def test_the_finest_level_above_noise_has_typical_counts_of_two_sigmas(levels, total) -> None:
+def test_the_finest_level_above_noise_has_typical_counts_of_two_sigmas(levels, total):
     """With more records it is as fine or finer; down to it every level's even share of the total is 2σ at least."""
     scales, possible = [0.0, *(sigma for sigma, _ in levels)], [1, *(many for _, many in levels)]
     found, more = (finest_above_noise(many, scales, possible) for many in (total, 2 * total))
@@ -147,7 +147,7 @@ def test_the_source_has_the_least_variance(universe_of, scale, number, variance)
 
 
 @pytest.mark.parametrize("cells", [1, 50, 10**6])
-def test_no_noise_goes_beyond_reach_but_with_the_stated_probability(cells: int) -> None:
+def test_no_noise_goes_beyond_reach_but_with_the_stated_probability(cells):
     """A union over all cells, both sides and levels leaves what is left over of the confidence; exact levels have no reach."""
     reach, values = reach_after(LevelNoise(GAUSSIAN, 5.0), cells, 4), np.arange(400)
     weights = np.exp(-((values / 5.0) ** 2) / 2)
