@@ -24,6 +24,10 @@ SPEC: dict[str, Any] = {
     "privacy": PRIVACY,
     "budget": {"epsilon": 2.0e3, "delta": 1.0e-5},
 }
+GRID: dict[str, Any] = {  # of both axes in an order
+    "hierarchy": {"zone": {"ordered": ["n", "e", "s"]}, "age": {"ordered": 10}},
+    "release": {"grid": ["zone", "age"]},
+}
 
 
 def draw_people(people: int = 600, ages: int = 10) -> pl.DataFrame:

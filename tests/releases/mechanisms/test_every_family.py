@@ -123,10 +123,6 @@ def of_one_country(folder: Path) -> Keys:
     return keys | {"hierarchy": region, **ends}
 
 
-GRID: Keys = {
-    "hierarchy": {"zone": {"ordered": ["n", "e", "s"]}, "age": {"ordered": 10}},
-    "release": {"grid": ["zone", "age"]},
-}
 UNLISTED: Keys = {
     "hierarchy": {"from": {"levels": ["zone"]}, "to": {"table": "zones.csv", "levels": ["district", "zone"]}},
     "release": {"order": ["to.district", "from", "to"]},
@@ -145,7 +141,7 @@ FAMILIES: dict[str, tuple[Write, list[str]]] = {
         ["inftda", "inftda_reconciled", "inftda_lenient", "inftda_shrunk"],
     ),
     "ordered ages": (of_people(), ["inftda_reconciled", *ON_EVERY_NODE]),
-    "a grid": (of_people(**GRID), ON_EVERY_NODE),
+    "a grid": (of_people(**ages.GRID), ON_EVERY_NODE),
     "views": (of_town(), ["cbdp", "inftda_reconciled"]),
     "margins": (of_town(derived=None, release__views="margins"), ["inftda"]),
     "sizes": (of_homes(), COUNTING_GROUPS),
@@ -166,7 +162,7 @@ MEETING: Keys = {"home": {"to": "country"}, "starts": {"from": "district", "to":
 BY_CODE: Keys = {"hierarchy": {"region": {"values": ["A1", "A2", "B1", "B2", "B3"]}}}
 OF_COUNTY: Keys = {"input": households.SPEC["input"] | {"region": "county"}}
 
-ONE_AGE: Keys = {"hierarchy": {"zone": GRID["hierarchy"]["zone"], "age": {"ordered": 1}}}
+ONE_AGE: Keys = {"hierarchy": {"zone": ages.GRID["hierarchy"]["zone"], "age": {"ordered": 1}}}
 ONE_LEAF: Keys = {"hierarchy": {"zone": {"ordered": ["0"]}, "age": {"ordered": 1}}}
 GROUPS_AT_ONCE: Keys = {"csv": "every_level", "records": True, "intervals": {"simultaneous": True}}
 OF_MEETING: Keys = {"derived": None, "release": {"order": ["from", "to"], "views": MEETING}}
@@ -174,7 +170,7 @@ OF_MEETING: Keys = {"derived": None, "release": {"order": ["from", "to"], "views
 # at the edge of what is allowed
 EDGES: dict[str, tuple[Write, list[str]]] = {
     "ages of nobody": (nobody(of_people()), ON_EVERY_NODE),
-    "a grid of nobody": (nobody(of_people(**GRID)), ON_EVERY_NODE),
+    "a grid of nobody": (nobody(of_people(**ages.GRID)), ON_EVERY_NODE),
     "ages of nobody without noise": (nobody(of_people(privacy=ages.PRIVACY | {"epsilon": 240.0})), ON_EVERY_NODE),
     "homes of nobody without noise": (nobody(of_homes(**households.EXACT)), COUNTING_GROUPS),
     "views of nobody": (nobody(of_town()), ["cbdp"]),
@@ -183,9 +179,9 @@ EDGES: dict[str, tuple[Write, list[str]]] = {
     "one leaf": (of_people(in_one("zone", "age"), **ONE_LEAF), ON_EVERY_NODE),
     "an axis of one area": (of_people(in_one("age"), hierarchy=ONE_CODE), ON_EVERY_NODE),
     "no power of three": (of_people(hierarchy=NO_POWERS), ON_EVERY_NODE),
-    "a grid with one code": (of_people(in_one("age"), **GRID | ONE_AGE), ON_EVERY_NODE),
-    "a grid of one leaf": (of_people(in_one("zone", "age"), **GRID | ONE_LEAF), ON_EVERY_NODE),
-    "a grid with no powers": (of_people(**GRID | {"hierarchy": NO_POWERS}), ON_EVERY_NODE),
+    "a grid with one code": (of_people(in_one("age"), **ages.GRID | ONE_AGE), ON_EVERY_NODE),
+    "a grid of one leaf": (of_people(in_one("zone", "age"), **ages.GRID | ONE_LEAF), ON_EVERY_NODE),
+    "a grid with no powers": (of_people(**ages.GRID | {"hierarchy": NO_POWERS}), ON_EVERY_NODE),
     "one view of one cell": (of_town(release__views={"total": {}}), ["cbdp"]),
     "views that are levels": (of_town(release__views={"pairs": town.VIEWS["pairs"]}), ["inftda"]),
     "views that codebooks make levels": (of_town(ONE_COUNTRY, **OF_MEETING), ["inftda"]),
