@@ -5,6 +5,7 @@ import os
 os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # before numpy: idle threads of two workers spin
 
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from storage.database.connections import Connection, store
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.tree.axis import Axis
@@ -60,6 +62,28 @@ def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(tmp_path_factory.mktemp("nobody") / "home"))
         yield
+
+
+@pytest.fixture
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a test a store of its own, in its own folder, and return where."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def con(own_home: Path) -> Iterator[Connection]:
+    """Open a store in which nothing has happened."""
+    with store() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def _ctrl_c_interrupts() -> Iterator[None]:
+    """Let SIGINT interrupt also where the tests run in a shell's background, in which it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
-import yaml
 
 from flows.answers.query import QueryAnswer
 from flows.api import release
@@ -21,6 +20,7 @@ from tests.support.ages import people_released
 from tests.support.browsing import A4, CONTRASTS, SCHEMES, VIEWPORTS, Visit
 from tests.support.explored import DRAWN, NAMES, SPEC, TOWNS, asked, land_released
 from tests.support.households import homes_released
+from tests.support.spec import spec_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
@@ -148,7 +148,7 @@ def reader(browser: "Browser") -> Iterator[Reader]:
     assert all(re.match(r"file:[^#]*\.html(#|$)", address) for address in reader.asked)
 
 
-def test_an_area_is_chosen_by_part_of_its_name(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_an_area_is_chosen_by_part_of_its_name(folders, reader):
     """Without accents and with the keyboard alone; the numbers are those of `trellis query`, and a screen reader hears them."""
     folder, name = folders["drawn"], NAMES["0301"]
     reader.opens(folder / EXPLORER)
@@ -167,7 +167,7 @@ def test_an_area_is_chosen_by_part_of_its_name(folders: Mapping[str, Path], read
     assert reader.text("#announced").startswith(f"{name}: {said}")
 
 
-def test_every_pair_shows_what_a_query_answers(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_every_pair_shows_what_a_query_answers(folders, reader):
     """Of towns and of counties, of both mixed, with a row and without."""
     folder, kinds = folders["drawn"], set[object]()
     places = [f"town/{town[:2]}/{town}" for town in TOWNS[::3]] + ["county/01", "county/03"]
@@ -182,7 +182,7 @@ def test_every_pair_shows_what_a_query_answers(folders: Mapping[str, Path], read
     assert kinds == {*product("ct", "ct"), False, True}
 
 
-def test_an_area_is_chosen_on_the_map(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_an_area_is_chosen_on_the_map(folders, reader):
     """A click on a town chooses it, one on another town shows how many go there, and one on a town that is chosen leaves it."""
     folder, (here, other) = folders["drawn"], (NAMES["0203"], NAMES["0105"])
     reader.opens(folder / EXPLORER, "#level=4")
@@ -210,7 +210,7 @@ def test_an_area_is_chosen_on_the_map(folders: Mapping[str, Path], reader: Reade
     assert list(reader.cards()) == ["Everything"]
 
 
-def test_enter_chooses_only_what_is_clear(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_enter_chooses_only_what_is_clear(folders, reader):
     """Where several areas fit, Enter asks, and asks again; where no name fits, those are offered that are spelt alike or have the longer words;
     a code is clear; Tab takes what is clear.
     """
@@ -246,7 +246,7 @@ def test_enter_chooses_only_what_is_clear(folders: Mapping[str, Path], reader: R
         assert "From Ashford" in reader.cards()
 
 
-def test_what_is_not_settled_stays_and_is_said(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_what_is_not_settled_stays_and_is_said(folders, reader):
     """A text that nothing was chosen for stays while the other field is filled in; numbers of before are marked until it is settled."""
     warning, copy = reader.all("#unsettled"), reader.all(".copy").first
     reader.opens(folders["drawn"] / EXPLORER)
@@ -270,14 +270,10 @@ def test_what_is_not_settled_stays_and_is_said(folders: Mapping[str, Path], read
     assert reader.fields() == ["", ""]
 
 
-def test_totals_say_that_they_include_who_stays_and_how_many_do_not(
-    folders: Mapping[str, Path], reader: Reader
-) -> None:
-    """The sentence to quote says so too: without the note beside it, a reader takes "to Ashford" for those who come from elsewhere.
-
-    How many do not stay is the difference of two answers, whose intervals, 90% each, hold at once with at least 80%; one that
-    reaches 0 has no number.
-    """
+def test_totals_say_that_they_include_who_stays_and_how_many_do_not(folders, reader):
+    """The sentence to quote says so too: without the note beside it, a reader takes "to Ashford" for those who come from elsewhere."""
+    # How many do not stay is the difference of two answers, whose intervals, 90% each, hold at once with at least 80%; one that
+    # reaches 0 has no number.
     folder, kinds = folders["drawn"], set()
     reader.opens(folder / EXPLORER)
     reader.types("here", "Ashford", "Enter")
@@ -300,7 +296,7 @@ def test_totals_say_that_they_include_who_stays_and_how_many_do_not(
     assert kinds == {False, True}
 
 
-def test_a_map_hatches_what_may_be_zero(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_a_map_hatches_what_may_be_zero(folders, reader):
     """As many areas are hatched as rows of the list do not stand out without a "but", and arcs lead to none of them, from here and to here."""
     for direction, by in (("origin", ""), ("destination", "&by=1")):
         rows = between_towns(folders["drawn"])
@@ -320,7 +316,7 @@ def between_towns(folder: Path) -> pl.DataFrame:
     )
 
 
-def test_where_trips_end_may_be_chosen_alone(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_where_trips_end_may_be_chosen_alone(folders, reader):
     """The page then shows where trips there begin, and of a row that is picked the pair; Start again forgets all of it."""
     folder = folders["drawn"]
     code = between_towns(folder).sort("count")["destination_town"][-1]
@@ -344,7 +340,7 @@ def test_where_trips_end_may_be_chosen_alone(folders: Mapping[str, Path], reader
     assert reader.fields() == ["", ""]
 
 
-def test_a_pair_is_chosen_in_the_matrix(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_a_pair_is_chosen_in_the_matrix(folders, reader):
     """Where areas have no shapes, a click on a cell shows the pair with the interval of its row; where they have no names, codes
     stand for them. A pair that is asked for by its address has the interval of a query.
     """
@@ -365,7 +361,7 @@ def test_a_pair_is_chosen_in_the_matrix(folders: Mapping[str, Path], reader: Rea
     assert reader.cards()[f"From {here} to {other}"][:2] == card_of(answer)
 
 
-def test_the_largest_flows_leave_out_those_within_an_area(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_the_largest_flows_leave_out_those_within_an_area(folders, reader):
     """Until the reader asks for them; a switch leads from level to level, and the address of the page remembers it."""
     reader.opens(folders["drawn"] / EXPLORER, "#level=2")
     ends = "[...document.querySelectorAll('#list tbody tr')].map(row => [...row.querySelectorAll('button')].map(cell => cell.textContent))"
@@ -382,7 +378,7 @@ def test_the_largest_flows_leave_out_those_within_an_area(folders: Mapping[str, 
     assert counts == sorted(counts, reverse=True)
 
 
-def test_a_number_that_is_noise_says_so(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_a_number_that_is_noise_says_so(folders, reader):
     """Its sentence to quote gives no count, but the most that it can be; a clear number's gives its interval and can be copied."""
     folder = folders["drawn"]
     reader.opens(folder / EXPLORER, "#level=4")
@@ -404,13 +400,9 @@ def test_a_number_that_is_noise_says_so(folders: Mapping[str, Path], reader: Rea
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_pages_fit_every_screen_and_paper_and_have_contrast(
-    name: str, folders: Mapping[str, Path], browser: "Browser"
-) -> None:
-    """At a desk and on a phone nothing is wider than the screen, and every text stands out by 4.5 to 1, in charts too.
-
-    On paper there is nothing to choose with, nothing is wider than the sheet, and the answer is there.
-    """
+def test_pages_fit_every_screen_and_paper_and_have_contrast(name, folders, browser):
+    """At a desk and on a phone nothing is wider than the screen, and every text stands out by 4.5 to 1, in charts too."""
+    # On paper there is nothing to choose with, nothing is wider than the sheet, and the answer is there.
     for scheme in SCHEMES:
         for place, (width, height) in VIEWPORTS.items():
             reader = Reader(browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme))
@@ -433,9 +425,7 @@ def test_pages_fit_every_screen_and_paper_and_have_contrast(
             assert reader.said == []
 
 
-def test_a_page_may_ask_nobody_and_names_cannot_be_code(
-    folders: Mapping[str, Path], tmp_path: Path, browser: "Browser"
-) -> None:
+def test_a_page_may_ask_nobody_and_names_cannot_be_code(folders, tmp_path, browser):
     """A name that looks like HTML is a name; the policy refuses every request and every text that is read as code, whatever a script tries."""
     reader, failures = Reader(browser.new_page()), dict[str, str | None]()
     name = "</script><script>document.title='taken'</script><b>Port</b>"
@@ -452,7 +442,7 @@ def test_a_page_may_ask_nobody_and_names_cannot_be_code(
     reader.page.close()
 
 
-def test_attributes_and_sizes_show_what_a_query_answers(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_attributes_and_sizes_show_what_a_query_answers(folders, reader):
     """One of an ordered axis is a line with its band and a table; two are a matrix, of which one value can be taken; sizes are bars of groups."""
     reader.opens(folders["ages"] / EXPLORER, "#first=age")
     reader.page.wait_for_selector("#chart svg g.mark-area path")
@@ -474,13 +464,10 @@ def test_attributes_and_sizes_show_what_a_query_answers(folders: Mapping[str, Pa
     assert row.locator("th, td").all_inner_texts()[:4] == ["2", *shown]
 
 
-def test_areas_that_share_a_code_are_told_apart(
-    tmp_path: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_areas_that_share_a_code_are_told_apart(tmp_path, reader, own_home):
     """Where a code is in several regions, titles name the region, the matrix has a cell for each pair, and a flow within one area is none
     between two; where each end calls the levels of one codebook otherwise, too.
     """
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     areas = [(region, town) for region in "NS" for town in ("01", "02")]
     rows = [(*home, *work) for home in areas for work in areas for _ in range(50)]
     pl.DataFrame(areas, ["region", "town"], orient="row").write_csv(tmp_path / "areas.csv")
@@ -495,8 +482,7 @@ def test_areas_that_share_a_code_are_told_apart(
     ):
         spec = SPEC | {"name": name, "dataset": name, "input": ends, "hierarchy": hierarchy}
         spec |= {"release": {"tree": "destination", "finest": finest}, "privacy": SPEC["privacy"] | {"epsilon": 50.0}}
-        (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-        folder = release(tmp_path / "spec.yaml", different_people=True).folder
+        folder = release(spec_in(tmp_path, spec), different_people=True).folder
         reader.opens(folder / EXPLORER, "#level=4")
         reader.page.wait_for_selector("#matrix svg g.mark-rect path >> nth=15")
         places = reader.page.evaluate(
@@ -512,11 +498,8 @@ def test_areas_that_share_a_code_are_told_apart(
     assert "N › 01" in {called for ends_called, _ in largest.rows for called in ends_called}
 
 
-def test_what_is_too_much_is_shown_a_part_at_a_time_or_named(
-    folders: Mapping[str, Path], tmp_path: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_too_much_is_shown_a_part_at_a_time_or_named(folders, tmp_path, reader, own_home):
     """Of a table of 160,000 cells the page shows the first, and more when asked; one with room for few rows says in which file the others are."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     pl.DataFrame({"a": range(400), "b": range(400)}).write_csv(tmp_path / "rows.csv")
     spec = SPEC | {
         "input": {"table": "rows.csv", "features": ["a", "b"]},
@@ -524,8 +507,7 @@ def test_what_is_too_much_is_shown_a_part_at_a_time_or_named(
         "release": {"order": ["a", "b"], "csv": False},
         "mechanism": "gaussian",
     }
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-    reader.opens(release(tmp_path / "spec.yaml").folder / EXPLORER, "#first=a&second=b")
+    reader.opens(release(spec_in(tmp_path, spec)).folder / EXPLORER, "#first=a&second=b")
     rows = reader.all("#list tbody tr")
     assert rows.count() == 60
     reader.all("#list button.more").click()

@@ -14,7 +14,7 @@ from tests.support.up import Up, below, bring_up
 from tests.support.user import User
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    pass
 
 # What a page can try without asking anybody, and what a browser asks the server about first.
 TRIES = """async ([api, deployment]) => {
@@ -70,7 +70,7 @@ def up(newcomer: User) -> Iterator[Up]:
     up.process.wait()
 
 
-def test_a_page_elsewhere_can_do_nothing(up: Up, elsewhere: str, browser: "Browser") -> None:
+def test_a_page_elsewhere_can_do_nothing(up, elsewhere, browser):
     """Each try fails in the page, and starts no run on the server; the server's own page reads what it asks for."""
     deployment = up.call("/deployments/name/release/by-hand")["id"]
     runs = up.call("/flow_runs/count", {})

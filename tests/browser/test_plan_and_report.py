@@ -20,11 +20,11 @@ from tasks.tree.order import Tree
 from tests.support.browsing import A4, CONTRASTS, SCHEMES, VIEWPORTS, visited
 from tests.support.facts import facts_of, manifest_of, terms_of, tree_of_features, tree_of_trips
 from tests.support.office import ROWS, Office
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 from tests.support.universe import axis_of
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    pass
 
 GROUND = "getComputedStyle(document.body).backgroundColor"
 WIDTH = "document.documentElement.scrollWidth"
@@ -64,11 +64,9 @@ pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a browser draws pages")]
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """Return plans of releases of every kind, of one that the cap refuses and of a spec whose texts look like HTML, and reports.
-
-    Of those one is of a real release, one has a matrix of sixty areas with long codes, one sixty features, and one the largest flows of
-    tracts in counties, with codes of eleven digits.
-    """
+    """Return plans of releases of every kind, of one that the cap refuses and of a spec whose texts look like HTML, and reports."""
+    # Of those one is of a real release, one has a matrix of sixty areas with long codes, one sixty features, and one the largest flows of
+    # tracts in counties, with codes of eleven digits.
     place = tmp_path_factory.mktemp("pages")
     country = draw_country(regions=3, provinces=6, municipalities=30, people=3000, generator=np.random.default_rng(5))
     write_country(country, place / "data")
@@ -116,8 +114,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
             (place / f"{name}.yaml").write_text(yaml.safe_dump(keys))
         for name in PLANS:
             found[name].write_text(plan_page(place / f"{name}.yaml"))
-        (place / "spec.yaml").write_text(yaml.safe_dump(SPEC))
-        found["release"] = release(place / "spec.yaml").folder / REPORT
+        found["release"] = release(spec_in(place, SPEC)).folder / REPORT
     areas = tree_of_trips(axis_of, 1, 60, [f"area of a long name {number:02}" for number in range(60)])
     tracts = tree_of_trips(axis_of, 3, 20, [f"440070{number:05}" for number in range(20)])
     counts = np.random.default_rng(3).integers(0, 3000, (60, 60))
@@ -134,14 +131,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 
 @pytest.mark.parametrize("name", [*PLANS, *REPORTS])
-def test_a_page_asks_nobody_fits_screens_and_paper_and_can_be_read(
-    name: str, pages: Mapping[str, Path], browser: "Browser"
-) -> None:
-    """Of hostile texts neither has a console anything to say; at every viewport nothing is too wide, and texts stand out by 4.5 to 1.
-
-    So they do in the scheme that the reader prefers, in a report's pictures too, which do not shrink to nothing; counts
-    in the cells of a matrix, which have their own colours, are left to the eye.
-    """
+def test_a_page_asks_nobody_fits_screens_and_paper_and_can_be_read(name, pages, browser):
+    """Of hostile texts neither has a console anything to say; at every viewport nothing is too wide, and texts stand out by 4.5 to 1."""
+    # So they do in the scheme that the reader prefers, in a report's pictures too, which do not shrink to nothing; counts
+    # in the cells of a matrix, which have their own colours, are left to the eye.
     grounds, kind = {}, "plan" if name in PLANS else "report"
     for place, scheme in product(VIEWPORTS, SCHEMES):
         with visited(browser, pages[name], VIEWPORTS[place], scheme) as visit:
@@ -191,7 +184,7 @@ def _check_plan(facts: Mapping[str, Any], path: Path, *, is_phone: bool) -> None
     assert facts["approval"]["fingerprint"] == approval.fingerprint
 
 
-def test_the_largest_flows_fit_a_phone(browser: "Browser", pages: Mapping[str, Path]) -> None:
+def test_the_largest_flows_fit_a_phone(browser, pages):
     """Counts and intervals are seen at once; a wider table has a shadow."""
     with visited(browser, pages["flows"], VIEWPORTS["phone"]) as visit:
         largest, tables = (visit.page.locator(f".scroll:has(.{kind})") for kind in ("largest", "tables"))

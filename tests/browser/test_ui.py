@@ -186,7 +186,7 @@ def numbers(text: str) -> set[int]:
     return {int(number.replace(",", "")) for number in found}
 
 
-def test_a_failed_release_is_found_with_what_failed_and_what_to_press(story: Story) -> None:
+def test_a_failed_release_is_found_with_what_failed_and_what_to_press(story):
     """By the release's name, from the page of deployments on; its artifacts name the branch, and how far each level came."""
     seen = story.visitor.seen
     assert {"country", "release", "rerun"} <= set(seen["deployments"].splitlines())
@@ -202,7 +202,7 @@ def test_a_failed_release_is_found_with_what_failed_and_what_to_press(story: Sto
     assert [words for words in levels if words not in seen["failed-levels"]] == []
 
 
-def test_retry_finishes_the_release_and_measures_and_charges_nothing_twice(story: Story) -> None:
+def test_retry_finishes_the_release_and_measures_and_charges_nothing_twice(story):
     """What was sealed is sealed as it was, and one seal has joined; the ledger holds the same charges; the page states what it protects."""
     assert story.failed["state"] == "failed"
     released = story.up.user.run("releases", "--json").json()["releases"]
@@ -220,7 +220,7 @@ def test_retry_finishes_the_release_and_measures_and_charges_nothing_twice(story
     assert was["spent"] == now["spent"]
 
 
-def test_no_page_shows_what_is_true(story: Story) -> None:
+def test_no_page_shows_what_is_true(story):
     """No page, and nothing that the server has sent for one, holds the table's rows or a true count."""
     secrets = secrets_of(story.up)
     assert len(secrets) > 5
@@ -234,7 +234,7 @@ def test_no_page_shows_what_is_true(story: Story) -> None:
     } == {}
 
 
-def test_the_browser_asks_this_server_alone(story: Story) -> None:
+def test_the_browser_asks_this_server_alone(story):
     """The UI reaches this server's API and nobody else's: no banner, no telemetry, no advertisement."""
     server = story.up.api.removesuffix("/api")
     elsewhere = {url for url in story.visitor.asked if not url.startswith((f"{server}/", f"blob:{server}/", "data:"))}

@@ -34,9 +34,8 @@ pytestmark = [pytest.mark.usefixtures("own_state"), pytest.mark.thorough, pytest
 
 
 @pytest.fixture
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_state(own_home: Path) -> None:
     """Let this process look into the store of the test."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 @contextmanager
@@ -74,7 +73,7 @@ def assert_whole(
 @pytest.mark.cluster
 @pytest.mark.crash
 @pytest.mark.parametrize("at", MOMENTS)
-def test_a_worker_is_killed(tmp_path: Path, at: str) -> None:
+def test_a_worker_is_killed(tmp_path, at):
     """Whenever a worker dies, its turn is given up and another worker draws the next one; the release goes on by itself."""
     with watched(tmp_path, at) as machines:
         assert run_home(machines, tmp_path) == 0, machines.log()
@@ -88,7 +87,7 @@ def shards() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("at", ["before draw", pytest.param("before send", marks=[pytest.mark.cluster])])
-def test_a_worker_wakes_after_the_seal(tmp_path: Path, at: str) -> None:
+def test_a_worker_wakes_after_the_seal(tmp_path, at):
     """A worker that is stopped with its shard open, or before it sends it, and wakes after publication changes nothing at home."""
     with watched(tmp_path, at, "SIGSTOP") as machines:
         assert run_home(machines, tmp_path) == 0, machines.log()
@@ -126,11 +125,9 @@ FAULTS = {  # what happens while a worker has stopped, the moment at which it ha
 @pytest.mark.cluster
 @pytest.mark.crash
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_a_fault_stops_is_made_whole_by_a_rerun(tmp_path: Path, fault: str) -> None:
-    """The release fails and says why, and a rerun gives the open turns up and makes it whole; only an altered shard is drawn again by itself.
-
-    Where all workers are gone the rerun ends in threads of home, from the vault, without cluster or key.
-    """
+def test_what_a_fault_stops_is_made_whole_by_a_rerun(tmp_path, fault):
+    """The release fails and says why, and a rerun gives the open turns up and makes it whole; only an altered shard is drawn again by itself."""
+    # Where all workers are gone the rerun ends in threads of home, from the vault, without cluster or key.
     (at, said), keys = FAULTS[fault], {"lost_after": "40s", "wait_for_worker": "15s" if "no worker" in fault else "60s"}
     with ExitStack() as stack:
         disk = stack.enter_context(mounted(tmp_path / "disk")) if said in {"full", "read-only"} else None
@@ -193,7 +190,7 @@ def spoil(machines: Machines, fault: str) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.crash
-def test_a_hundred_random_kills(tmp_path: Path) -> None:
+def test_a_hundred_random_kills(tmp_path):
     """Workers are killed at random moments, a hundred in all: no release is lost, and no place has two seals."""
     generator, kills, keys = np.random.default_rng(5), 0, {"lost_after": "10s", "wait_for_worker": "120s"}
     with cluster(tmp_path / "cluster", TEST_NOISE="inftda", keys=keys) as machines:
@@ -263,7 +260,7 @@ def network() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.cluster
-def test_a_worker_that_was_cut_off_comes_back_after_the_seal(tmp_path: Path, network: tuple[str, str]) -> None:
+def test_a_worker_that_was_cut_off_comes_back_after_the_seal(tmp_path, network):
     """Its link is down for longer than `lost_after` while it draws: another worker draws the next turn, and what it sends is not read."""
     name, address = network
     machines = prepare(tmp_path / "cluster", lost_after="10s")

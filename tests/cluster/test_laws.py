@@ -3,8 +3,7 @@
 What is confidential is in clear nowhere outside of home: not on the wire, in logs, on workers' disks, or in the mailbox.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +15,11 @@ from storage.mailbox.keys import release_key
 from tasks.folder.verify.folder import verify
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.support.buckets import BUCKET, CREDENTIALS, REGION, Server, moto, seaweedfs
+from tests.support.buckets import BUCKET, CREDENTIALS, REGION, moto, seaweedfs
 from tests.support.cases import CASES
 from tests.support.cluster import Machines, cluster, start_home
 from tests.support.draws import write_small
 from tests.support.making import CUT, Made, make, noise_of_the_cell, quick
-from tests.support.user import User
 
 pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a cluster runs meanwhile")]
 PLANTED = 918_273  # people on one pair of municipalities
@@ -37,7 +35,7 @@ def made(folder: Path, workers: str, machines: Machines | None = None) -> Made:
             return make(folder, quick(CASES[CASE]), sampler, sizes=CUT, mechanism=MECHANISM, run={"workers": workers})
 
 
-def test_a_cluster_publishes_what_threads_publish(tmp_path: Path) -> None:
+def test_a_cluster_publishes_what_threads_publish(tmp_path):
     """With a folder as mailbox, every published table has the same bytes; the mailbox is empty afterwards."""
     by_threads = made(tmp_path / "threads", "threads")
     with cluster(tmp_path / "cluster", TEST_NOISE=MECHANISM) as machines:
@@ -49,9 +47,7 @@ def test_a_cluster_publishes_what_threads_publish(tmp_path: Path) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("server", [seaweedfs, moto])
-def test_a_bucket_is_a_mailbox_too(
-    tmp_path: Path, server: Callable[[Path], AbstractContextManager[Server]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_is_a_mailbox_too(tmp_path, server, monkeypatch):
     """With a bucket of either server, the bytes are those of threads, and of processes; the bucket is empty afterwards."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
@@ -65,7 +61,7 @@ def test_a_bucket_is_a_mailbox_too(
 
 
 @pytest.mark.cluster
-def test_a_user_releases_on_a_cluster(newcomer: User, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_user_releases_on_a_cluster(newcomer, tmp_path_factory):
     """Check, dry run and release run with a cluster; on Prefect and without it, workers draw branches, and the folder verifies."""
     generator = np.random.default_rng(3)
     country = draw_country(regions=4, provinces=20, municipalities=150, people=200_000, generator=generator)
@@ -99,13 +95,12 @@ def places_of(machines: Machines, wire: Path) -> dict[str, bytes]:
             return {str(path): path.read_bytes() for path in [*files, *machines.folder.glob("*.log"), wire]}
 
 
-def test_nothing_confidential_is_in_clear_outside_of_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_confidential_is_in_clear_outside_of_home(tmp_path, own_home):
     """While a worker holds slices and has drawn, neither the planted count nor a key is found; and sizes tell powers of two alone."""
     spec = write_small(tmp_path / "small")
     table = spec.with_name("trips.csv")
     first, second, *others = table.read_text().splitlines()
     table.write_text("\n".join([first, f"{second.rpartition(',')[0]},{PLANTED}", *others]) + "\n")
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     named = {"TEST_AT": "after send", "TEST_ONCE": str(tmp_path / "done"), "TEST_SIGNAL": "SIGSTOP"}
     with cluster(tmp_path / "cluster", keys={"lost_after": "60s"}, TEST_NOISE="inftda", **named) as machines:
         wire = tmp_path / "wire"

@@ -30,9 +30,8 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 
 @pytest.fixture
-def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def spec(tmp_path: Path, own_home: Path) -> Path:
     """Write the spec of a small country that is to be released on a cluster."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     spec = write_small(tmp_path / "small")
     spec.write_text(f"{spec.read_text()}run: {{workers: dask, prefect: off}}\n")
     return spec
@@ -55,9 +54,7 @@ def refused(file: Path, match: str) -> None:
 
 
 @pytest.mark.thorough
-def test_nothing_is_reserved_where_the_cluster_is_refused(
-    machines: Machines, spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_reserved_where_the_cluster_is_refused(machines, spec, tmp_path, monkeypatch, capsys):
     """Check, dry run and release all say what is wrong; the ledger has no charge, and no release is there."""
     (tmp_path / "other.key").write_bytes(os.urandom(32))
     (tmp_path / "other.key").chmod(0o400)
@@ -73,7 +70,7 @@ def test_nothing_is_reserved_where_the_cluster_is_refused(
         assert con.execute("SELECT count(*) FROM releases").fetchall() == [(0,)]
 
 
-def test_what_no_cluster_could_do_is_refused_in_words(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_cluster_could_do_is_refused_in_words(spec, monkeypatch):
     """Where no cluster is named, by what to set; where a mechanism has no branches, before anybody looks for a cluster."""
     monkeypatch.delenv(CLUSTER, raising=False)
     assert [problem.field for problem in check_answer(spec).problems] == [CLUSTER]
@@ -84,7 +81,7 @@ def test_what_no_cluster_could_do_is_refused_in_words(spec: Path, monkeypatch: p
 
 
 @pytest.mark.thorough
-def test_a_certificate_of_another_authority_is_refused(machines: Machines, tmp_path: Path) -> None:
+def test_a_certificate_of_another_authority_is_refused(machines, tmp_path):
     """Home with a certificate that the scheduler's authority has not signed does not get in."""
     Authority().write(tmp_path)
     own = {name: str(tmp_path / file) for name, file in (("certificate", "home.pem"), ("private_key", "home.key"))}
@@ -94,7 +91,7 @@ def test_a_certificate_of_another_authority_is_refused(machines: Machines, tmp_p
 
 
 @pytest.mark.thorough
-def test_machines_that_see_different_mailboxes_are_refused(machines: Machines, tmp_path: Path) -> None:
+def test_machines_that_see_different_mailboxes_are_refused(machines, tmp_path):
     """Home whose folder is another than the workers' is refused: both succeed in putting the file of the probe."""
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     refused(file_of(machines, tmp_path / "cluster.yaml", mailbox=f"file://{tmp_path / 'elsewhere'}"), "overwrites")
@@ -111,7 +108,7 @@ SCHEDULERS = {
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("match", [*SCHEDULERS, "was not started by `trellis worker`"])
-def test_a_scheduler_is_refused(tmp_path: Path, match: str) -> None:
+def test_a_scheduler_is_refused(tmp_path, match):
     """A scheduler that takes plain connections, repeats or moves orders, shows a page, has no worker, or one of `dask worker` without a setup."""
     options, settings = SCHEDULERS.get(match, ((), {}))
     machines = prepare(tmp_path / "cluster")
@@ -127,7 +124,7 @@ def test_a_scheduler_is_refused(tmp_path: Path, match: str) -> None:
         machines.end()
 
 
-def test_machines_that_would_draw_otherwise_differ() -> None:
+def test_machines_that_would_draw_otherwise_differ():
     """Another Trellis, Python, package or code is named, in that order; the same machine does not differ."""
     here = facts()
     assert difference(here, dict(here)) == ""

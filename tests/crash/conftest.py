@@ -1,7 +1,5 @@
 """What the tests of crashes share: a store of their own, the plan of a small country, and the process that kills releases."""
 
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -35,11 +33,3 @@ def plan(tmp_path: Path) -> Plan:
     cheap = spec.read_text().replace("delta: 1.0e-8", "delta: 1.0e-8\n  accountant: zcdp", 1)
     spec.write_text(cheap.replace("{epsilon: 10.0", "{epsilon: 40.0"))
     return make_plan(load_spec(spec))
-
-
-@pytest.fixture
-def _ctrl_c_interrupts() -> Iterator[None]:
-    """Let SIGINT interrupt also where the tests run in a shell's background, in which it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)

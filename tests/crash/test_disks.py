@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from flows.answers.audit import audit_answer
-from flows.planning.plan import Plan
 from flows.run.reservation import new_release
 from storage.counts.vault import list_vaults, vault, vault_path
 from storage.database import connections
@@ -94,9 +93,7 @@ SEALED_BEFORE = {  # how many levels are sealed when the disk, or another one fo
 
 
 @pytest.mark.parametrize("moment", SEALED_BEFORE)
-def test_a_release_on_a_full_disk_is_finished_once_there_is_room(
-    moment: str, disk: Disk, new_disk: Callable[[str], Disk], plan: Plan
-) -> None:
+def test_a_release_on_a_full_disk_is_finished_once_there_is_room(moment, disk, new_disk, plan):
     """Whatever cannot be written, the disk is named; with room, the release goes on and every seal is what it was."""
     where = new_disk("other") if "elsewhere" in moment else disk
     release = new_release(plan, where.folder / "out")
@@ -128,7 +125,7 @@ def test_a_release_on_a_full_disk_is_finished_once_there_is_room(
 
 
 @pytest.mark.parametrize("moment", ["before ingest", "after ingest", "before grow_tree", "after grow_tree"])
-def test_a_disk_that_is_full_before_the_reservation_costs_nothing(moment: str, disk: Disk, plan: Plan) -> None:
+def test_a_disk_that_is_full_before_the_reservation_costs_nothing(moment, disk, plan):
     """Where the true counts have no room the disk is named, and neither release nor charge nor vault is left."""
     with pytest.raises(StoreError, match="is full") as stopped:
         make(plan, new_release(plan, disk.folder / "out"), at(moment, disk.fill))
@@ -139,7 +136,7 @@ def test_a_disk_that_is_full_before_the_reservation_costs_nothing(moment: str, d
     assert [*list_vaults(), *(disk.folder / "home" / "shards").iterdir()] == []
 
 
-def test_a_spill_that_finds_no_room_is_a_full_disk(disk: Disk) -> None:
+def test_a_spill_that_finds_no_room_is_a_full_disk(disk):
     """DuckDB's word for it, that it may spill no more, is said as what it is."""
 
     @public_errors
@@ -154,7 +151,7 @@ def test_a_spill_that_finds_no_room_is_a_full_disk(disk: Disk) -> None:
     assert list(vault_path("one").with_name("one.duckdb.tmp").glob("*")) == []
 
 
-def test_a_command_on_a_full_disk_says_so(disk: Disk, plan: Plan, tmp_path: Path) -> None:
+def test_a_command_on_a_full_disk_says_so(disk, plan, tmp_path):
     """A full disk is no fault of Trellis, whichever part of a command finds it so; what only reads is answered."""
     with store():
         pass
@@ -168,9 +165,7 @@ def test_a_command_on_a_full_disk_says_so(disk: Disk, plan: Plan, tmp_path: Path
     assert list_vaults() == []
 
 
-def test_a_store_that_can_only_be_read_is_read(
-    disk: Disk, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_can_only_be_read_is_read(disk, plan, tmp_path, monkeypatch):
     """On a read-only disk what was released is told and audited; what would write, or must first be brought to this version, is refused."""
     release, broken = new_release(plan, tmp_path / "out", "made"), new_release(plan, tmp_path / "out", "broken")
 
@@ -207,7 +202,7 @@ def test_a_store_that_can_only_be_read_is_read(
     assert audit_answer().ok
 
 
-def test_a_store_on_a_disk_that_goes_away_is_not_made_anew(disk: Disk, plan: Plan, tmp_path: Path) -> None:
+def test_a_store_on_a_disk_that_goes_away_is_not_made_anew(disk, plan, tmp_path):
     """A release whose disk is unmounted on the way stops with its name and draws nothing into a store without a ledger."""
     release = new_release(plan, tmp_path / "out")
 
@@ -225,18 +220,13 @@ ALL = ["releases", "show made", "ledger", "audit", "plan spec.yaml", "release sp
 ALL += ["budget raise synthetic-country --epsilon 90 --reason test", "abandon made", "forget made"]
 
 
-@pytest.mark.parametrize(
-    ("what", "says"),
-    [
-        ("file", "is a file; it must be a folder."),
-        ("link", "is a broken link; it must be a folder."),
-        ("gone", "cannot be created: there is no folder"),
-        ("store", "cannot be opened"),
-    ],
-)
-def test_what_stands_in_the_place_of_the_home_is_named(
-    what: str, says: str, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("what", "says"), [
+    ("file", "is a file; it must be a folder."),
+    ("link", "is a broken link; it must be a folder."),
+    ("gone", "cannot be created: there is no folder"),
+    ("store", "cannot be opened"),
+])  # fmt: skip
+def test_what_stands_in_the_place_of_the_home_is_named(what, says, plan, tmp_path, monkeypatch):
     """A file, a link to nothing, a folder whose disk is gone, or no store in the store's place: every command says which."""
     place = tmp_path / "gone" / "home" if what == "gone" else tmp_path / "home"
     monkeypatch.setenv("TRELLIS_HOME", str(place))

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from flows.answers.audit import audit_answer
-from flows.planning.plan import Plan
 from flows.run.reservation import new_release
 from storage.database.connections import store
 from storage.errors import StageFailed
@@ -33,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("_ctrl_c_interrupts")
 @pytest.mark.parametrize(
     "stage", [ingest, pytest.param(publish, marks=pytest.mark.thorough)], ids=["ingest", "publish"]
 )
-def test_ctrl_c_is_heard_when_the_stage_has_ended(stage: Any, plan: Plan) -> None:
+def test_ctrl_c_is_heard_when_the_stage_has_ended(stage, plan):
     """While ingesting it leaves nothing behind, no vault that nobody knows of either; while publishing it keeps what is sealed."""
     release, pressed = new_release(plan), Event()
 
@@ -77,7 +76,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
 
 
 @pytest.mark.crash
-def test_releases_of_a_clock_that_jumps_back_are_told_apart(plan: Plan, set_clock: SetClock) -> None:
+def test_releases_of_a_clock_that_jumps_back_are_told_apart(plan, set_clock):
     """Later releases of an earlier time, or of one that was already, have ids of their own and are charged in their order."""
     made = []
     for now in ("2026-03-01T00:00:00Z", "2025-03-01T00:00:00Z", "2026-03-01T00:00:00Z", "2025-03-01T00:00:00Z"):
@@ -97,7 +96,7 @@ def test_releases_of_a_clock_that_jumps_back_are_told_apart(plan: Plan, set_cloc
 
 
 @pytest.mark.crash
-def test_a_release_is_finished_before_the_time_at_which_it_failed(plan: Plan, set_clock: SetClock) -> None:
+def test_a_release_is_finished_before_the_time_at_which_it_failed(plan, set_clock):
     """What was sealed later than now stays sealed, nothing is drawn twice, and another release may come in between."""
     drawn, broken = list[int](), [2]
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from flows.answers.audit import audit_answer
 from flows.planning.guarantee import DELTAS
@@ -33,6 +32,7 @@ from tests.support.draws import BRANCHES, CELLS, LEVELS, Draws, Place, assert_fi
 from tests.support.households import LISTED, draw_homes, write_spec, write_tables
 from tests.support.launcher import Ended, Launcher
 from tests.support.spec import SPEC as COUNTRY
+from tests.support.spec import spec_in
 from tests.support.town import VIEWS, Town
 from tests.support.wide import Wide, trips
 
@@ -61,8 +61,7 @@ def of_grid(folder: Path) -> Path:
         "release": {"grid": ["zone", "age"]},
     }
     spec = SPEC | grid | {"mechanism": "hierarchical", "noise": {"sampler": "opendp"}}
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    return folder / "spec.yaml"
+    return spec_in(folder, spec)
 
 
 @dataclass(frozen=True)
@@ -221,7 +220,7 @@ def killed(launch: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return lambda name: Killed(launch, tmp_path, monkeypatch, FAMILIES[name])
 
 
-def test_every_durable_event_of_a_release_is_noticed(killed: Callable[[str], Killed]) -> None:
+def test_every_durable_event_of_a_release_is_noticed(killed):
     """Every shard's write, rename and record, every charge's step, and everything published is a moment, and one only."""
     moments = killed(WALKED).moments()
     assert len(moments) == len(set(moments)) > 200
@@ -241,21 +240,18 @@ def test_every_durable_event_of_a_release_is_noticed(killed: Callable[[str], Kil
     assert {"commit ledger reserved", "commit INSERT checks", f"rename {ID}", "commit releases published"} <= events
 
 
-@pytest.mark.parametrize(
-    ("name", "moment"),
-    [
-        (WALKED, "after commit CREATE true_level_2"),
-        (WALKED, "after link level_3_b01.noisy.parquet"),
-        (WALKED, "before commit noisy 4 b00"),
-        (WALKED, "before commit releases published"),
-        ("fitted priors", "after link level_4_b01.statistics.parquet"),
-        ("unbiased trees", "before link level_3_trunk.noisy.parquet"),
-        ("views", "before link level_7_trunk.noisy.parquet"),
-        pytest.param("group sizes", "after commit noisy 2 trunk", marks=pytest.mark.thorough),
-        pytest.param("a grid", "after commit noisy 7 trunk", marks=pytest.mark.thorough),
-    ],
-)
-def test_a_release_survives_a_kill(name: str, moment: str, killed: Callable[[str], Killed]) -> None:
+@pytest.mark.parametrize(("name", "moment"), [
+    (WALKED, "after commit CREATE true_level_2"),
+    (WALKED, "after link level_3_b01.noisy.parquet"),
+    (WALKED, "before commit noisy 4 b00"),
+    (WALKED, "before commit releases published"),
+    ("fitted priors", "after link level_4_b01.statistics.parquet"),
+    ("unbiased trees", "before link level_3_trunk.noisy.parquet"),
+    ("views", "before link level_7_trunk.noisy.parquet"),
+    pytest.param("group sizes", "after commit noisy 2 trunk", marks=pytest.mark.thorough),
+    pytest.param("a grid", "after commit noisy 7 trunk", marks=pytest.mark.thorough),
+])  # fmt: skip
+def test_a_release_survives_a_kill(name, moment, killed):
     """After SIGKILL a reserved release is finished with every level drawn and charged once; another has cost nothing."""
     killed(name).check(moment, hold="commit" in moment)
 
@@ -267,17 +263,12 @@ def walks(name: str, every: int, mark: pytest.MarkDecorator, hold: bool | None =
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize(
-    ("name", "every", "hold"),
-    [
-        *(walks(name, 13 if name == WALKED else 61, pytest.mark.thorough) for name in FAMILIES),
-        *(walks(WALKED, 1, pytest.mark.crash, hold) for hold in (False, True)),
-        *(walks(name, 7, pytest.mark.crash) for name in OTHERS),
-    ],
-)
-def test_a_release_of_any_family_survives_any_kill(
-    name: str, every: int, hold: bool | None, killed: Callable[[str], Killed], subtests: pytest.Subtests
-) -> None:
+@pytest.mark.parametrize(("name", "every", "hold"), [
+    *(walks(name, 13 if name == WALKED else 61, pytest.mark.thorough) for name in FAMILIES),
+    *(walks(WALKED, 1, pytest.mark.crash, hold) for hold in (False, True)),
+    *(walks(name, 7, pytest.mark.crash) for name in OTHERS),
+])  # fmt: skip
+def test_a_release_of_any_family_survives_any_kill(name, every, hold, killed, subtests):
     """The same holds of every family for so many of its moments, with the store held open where they are commits, or as is said."""
     releases = killed(name)
     moments = releases.moments()
@@ -293,7 +284,7 @@ def test_a_release_of_any_family_survives_any_kill(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_same_seals_give_the_same_bytes(name: str, killed: Callable[[str], Killed]) -> None:
+def test_the_same_seals_give_the_same_bytes(name, killed):
     """A release that is killed after its last seal, and finished twice from copies, publishes the same tables both times."""
     release, published = killed(name), list[dict[str, bytes]]()
     release.kill(FAMILIES[name].settled)

@@ -114,10 +114,8 @@ def all_gone(children: list[Process]) -> Iterator[None]:
 
 
 def assert_it_goes_on(user: User, release_id: str, state: set[str] | None = None) -> None:
-    """Check that the release is in a state, is gone on with by a command, and is then as one that was never killed.
-
-    Prefect takes every run of it for ended, and the killed one not for well, unless it was published before and nothing had to be run.
-    """
+    """Check that the release is in a state, is gone on with by a command, and is then as one that was never killed."""
+    # Prefect takes every run of it for ended, and the killed one not for well, unless it was published before and nothing had to be run.
 
     def spent() -> dict[str, float]:
         of_dataset: dict[str, float] = user.run("ledger", "--json").json()["datasets"][0]["spent"]
@@ -145,7 +143,7 @@ def assert_it_goes_on(user: User, release_id: str, state: set[str] | None = None
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_command_is_killed(user: User, moment: str) -> None:
+def test_a_command_is_killed(user, moment):
     """A killed `trellis release` leaves no server behind, and its release, which is failed, can be gone on with."""
     process = user.start("release", "spec.yaml")
     release_id = wait_for(user, moment, lambda: process.poll() is not None)
@@ -159,11 +157,9 @@ def test_a_command_is_killed(user: User, moment: str) -> None:
     assert_it_goes_on(user, release_id, state)
 
 
-def test_the_server_of_a_command_is_killed(user: User) -> None:
-    """A release whose Prefect server is killed ends with an error that says so, unless it was done before it missed it.
-
-    Either way its run is not Running for ever.
-    """
+def test_the_server_of_a_command_is_killed(user):
+    """A release whose Prefect server is killed ends with an error that says so, unless it was done before it missed it."""
+    # Either way its run is not Running for ever.
     process = user.start("release", "spec.yaml")
     release_id = wait_for(user, ended=lambda: process.poll() is not None)
     with all_gone(descendants_of(process.pid)):
@@ -204,7 +200,7 @@ def run_of(parent: int, up_server: Process | None = None) -> Process:
 
 
 @pytest.mark.parametrize("moment", ["a seal", "a branch"])
-def test_a_run_that_is_served_is_killed(user: User, moment: str) -> None:
+def test_a_run_that_is_served_is_killed(user, moment):
     """`trellis up` goes on when a run's process is killed, calls the run Crashed, and the release can be gone on with."""
     with running_up(user) as up:
         release_id = wait_for(user, moment)
@@ -217,7 +213,7 @@ def test_a_run_that_is_served_is_killed(user: User, moment: str) -> None:
 
 
 @pytest.mark.parametrize("who", ["up", "its server"])
-def test_up_or_its_server_is_killed(user: User, who: str) -> None:
+def test_up_or_its_server_is_killed(user, who):
     """All ends that `trellis up` has started; without its server it ends with an error, for who keeps it up, and with no address."""
     with running_up(user) as up:
         release_id = wait_for(user)
@@ -274,7 +270,7 @@ def worker(user: User, tmp_path: Path) -> Iterator[Worker]:
             process.wait()
 
 
-def test_the_run_of_a_worker_is_killed(worker: Worker) -> None:
+def test_the_run_of_a_worker_is_killed(worker):
     """A worker goes on when its run's process is killed, calls it Crashed, and the release can be gone on with."""
     process, user = worker
     release_id, run = wait_for(user), run_of(process.pid)
@@ -284,7 +280,7 @@ def test_the_run_of_a_worker_is_killed(worker: Worker) -> None:
     assert_it_goes_on(user, release_id)
 
 
-def test_a_worker_is_killed(worker: Worker) -> None:
+def test_a_worker_is_killed(worker):
     """What a killed worker has started ends too, or goes on to a good end: nothing is run that nobody knows of."""
     process, user = worker
     release_id, children = wait_for(user), descendants_of(process.pid)

@@ -37,7 +37,6 @@ from tests.support.draws import (
     read_books,
     write_small,
 )
-from tests.support.launcher import Launcher
 from tests.support.laws import drawn_by
 
 
@@ -67,7 +66,7 @@ def make_failing(folder: Path, release_id: str, draws: Draws) -> tuple[StageFail
     return failure.value, read_books(release_id)
 
 
-def test_a_failed_release_goes_on_where_its_seals_end(tmp_path: Path, draws: Draws) -> None:
+def test_a_failed_release_goes_on_where_its_seals_end(tmp_path, draws):
     """A sampler that raises fails its own branch only, and finishing draws what was never sealed and nothing else."""
     draws.fail_at.update({(3, "b00"): 1, (4, "b02"): 2})
     fault, before = make_failing(tmp_path, "failed", draws)
@@ -90,9 +89,7 @@ def test_a_failed_release_goes_on_where_its_seals_end(tmp_path: Path, draws: Dra
     assert read_books("failed") == once_more
 
 
-def test_a_sealed_shard_that_was_altered_is_not_drawn_again(
-    launch: Launcher, home: Path, tmp_path: Path, draws: Draws
-) -> None:
+def test_a_sealed_shard_that_was_altered_is_not_drawn_again(launch, home, tmp_path, draws):
     """A sealed shard that is altered or missing stops its branch with its name; once restored, the release goes on."""
     options = {"spec": str(write_small(tmp_path / "small")), "output": str(tmp_path / "out"), "release_id": "killed"}
     assert launch.run(home, "make", **options, kill_at="after commit noisy 3 b01").code == -signal.SIGKILL
@@ -120,7 +117,7 @@ def test_a_sealed_shard_that_was_altered_is_not_drawn_again(
     assert_finished("killed", before, draws)
 
 
-def test_what_a_run_has_claimed_or_holds_is_not_swept(home: Path) -> None:
+def test_what_a_run_has_claimed_or_holds_is_not_swept(home):
     """An empty folder of shards may belong to a run that is about to begin, and a vault to one that has begun."""
     with store() as con:
         claimed, of_same_second = claim_id(con, "claimed"), claim_id(con, "claimed")
@@ -142,9 +139,7 @@ QUARTERED = [name for branch in BRANCHES for name in (branch, *(f"{branch}-{part
 
 
 @pytest.mark.parametrize("only", [pytest.param("b01", marks=pytest.mark.thorough), "b01-01"])
-def test_a_release_goes_on_with_its_branches_whatever_memory_there_is_now(
-    only: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: Draws
-) -> None:
+def test_a_release_goes_on_with_its_branches_whatever_memory_there_is_now(only, tmp_path, monkeypatch, draws):
     """Branches that little memory has cut further stay so: the one that failed goes on, by its own or its parent's name."""
     draws.fail_at.update({(4, "b01-01"): 1})
     with monkeypatch.context() as little:
@@ -164,9 +159,7 @@ def test_a_release_goes_on_with_its_branches_whatever_memory_there_is_now(
     assert_finished("quartered", before, draws, QUARTERED)
 
 
-def test_what_the_parent_drew_and_never_sealed_is_removed_unread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: Draws
-) -> None:
+def test_what_the_parent_drew_and_never_sealed_is_removed_unread(tmp_path, monkeypatch, draws):
     """A branch that is cut after its next level was drawn and not sealed leaves nothing of that draw behind."""
     draws.fail_at.update({(4, branch): 1 for branch in BRANCHES})
     _, before = make_failing(tmp_path, "redrawn", draws)
@@ -180,7 +173,7 @@ def test_what_the_parent_drew_and_never_sealed_is_removed_unread(
     assert_finished("redrawn", before, draws, QUARTERED)
 
 
-def test_a_failed_release_goes_on_with_the_memory_that_its_spec_names_now(tmp_path: Path, draws: Draws) -> None:
+def test_a_failed_release_goes_on_with_the_memory_that_its_spec_names_now(tmp_path, draws):
     """The `run` section may be changed between failure and rerun, as on another machine."""
     draws.fail_at.update({(4, "b01"): 1})
     make_failing(tmp_path, "moved", draws)

@@ -85,7 +85,7 @@ def kill(child: "subprocess.Popen[str]") -> None:
 # locks ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_lock_ends_with_its_process(children: Children) -> None:
+def test_a_lock_ends_with_its_process(children):
     """While it lives its holder is named, and nobody else may have it; once it is killed anybody may, though a worker of it lives on."""
     child = holding(children, "small-1", "with a worker")
     assert child.stdout
@@ -114,9 +114,7 @@ def test_a_lock_ends_with_its_process(children: Children) -> None:
 # releases -------------------------------------------------------------------------------------------------------------
 
 
-def test_releases_of_a_dataset_are_made_in_turn(
-    children: Children, plan: Plan, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_releases_of_a_dataset_are_made_in_turn(children, plan, capsys):
     """While another process has the turn of the dataset nothing is begun: who waits is told once, and can be stopped; then the release is made."""
     child, begun = holding(children, "dataset.small-country"), list[str]()
 
@@ -141,7 +139,7 @@ def test_releases_of_a_dataset_are_made_in_turn(
         assert state_of(con, "small-1") == "published"
 
 
-def test_a_release_that_another_run_has_made_meanwhile_is_left_as_it_is(plan: Plan) -> None:
+def test_a_release_that_another_run_has_made_meanwhile_is_left_as_it_is(plan):
     """Two that were begun alike, as by two triggers of a day: the later is told, and harms nothing; a refusal before is forgotten."""
     with store() as con:
         first, second = new_release(plan, release_id="small-1"), new_release(plan, release_id="small-1")
@@ -172,7 +170,7 @@ def test_a_release_that_another_run_has_made_meanwhile_is_left_as_it_is(plan: Pl
     assert list((home() / "running").iterdir()) == []
 
 
-def test_a_dead_run_is_noted_and_a_living_one_is_left_alone(children: Children, plan: Plan) -> None:
+def test_a_dead_run_is_noted_and_a_living_one_is_left_alone(children, plan):
     """What is called running and is held by nobody is failed once the next command looks, and only that."""
     with store() as con:
         make(plan, new_release(plan, release_id="small-1"))
@@ -189,7 +187,7 @@ def test_a_dead_run_is_noted_and_a_living_one_is_left_alone(children: Children, 
             assert (dead.state, dead.reason.partition(":")[0]) == ("failed", "It crashed")
 
 
-def test_a_flow_run_is_alive_until_prefect_knows_its_end(children: Children, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flow_run_is_alive_until_prefect_knows_its_end(children, monkeypatch):
     """One that plans, or has failed just now, holds no release and is left alone while its process lives; then it is ended."""
     looked: list[str] = []
     monkeypatch.setattr(flows.server.runs, "_has_ended", lambda run, _: not looked.append(run))
@@ -217,11 +215,9 @@ def measured(release_id: str) -> dict[Place, str]:
     return sealed
 
 
-def test_a_release_that_is_asked_to_stop_ends_at_its_next_chunk(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is sealed by then stays, what is being drawn reaches no shard, and going on draws only what is missing.
-
-    A stop that was asked for before meant the run before.
-    """
+def test_a_release_that_is_asked_to_stop_ends_at_its_next_chunk(plan, monkeypatch):
+    """What is sealed by then stays, what is being drawn reaches no shard, and going on draws only what is missing."""
+    # A stop that was asked for before meant the run before.
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", BRANCH_CELLS)
     monkeypatch.setattr(tasks.noise.measure, "CHUNK_CELLS", CHUNK_CELLS)
     drawn = list[int]()

@@ -28,9 +28,10 @@ from tasks.mechanisms import MECHANISMS
 from tasks.sizes.estimators import Sizes
 from tasks.tree.axis import IntArray
 from tests.support import runs
-from tests.support.exposure import Made, Watch, hidden, return_the_truth
+from tests.support.exposure import Made, Watch, hidden, left_in
 from tests.support.households import LISTED, PRIVACY, draw_homes, write_spec, write_tables
 from tests.support.laws import drawn_by
+from tests.support.making import no_noise
 
 # Epsilon is so small (sigma is 6e7) that no noisy and no released count is a true one.
 SPEC = """
@@ -118,10 +119,8 @@ def all_that_shows(fault: BaseException) -> str:
 
 
 def hiding(named: str, walks: str = "inftda") -> Sampler:
-    """Return one of the samplers of users, at a scale for which it has its own way, and so much noise more.
-
-    The table sampler leaves scales such as this release's to OpenDP.
-    """
+    """Return one of the samplers of users, at a scale for which it has its own way, and so much noise more."""
+    # The table sampler leaves scales such as this release's to OpenDP.
     draw = (LAPLACE if "sizes" in walks else GAUSSIAN).samplers[named].draw
     return lambda true_counts, scale: draw(true_counts, 64.0) - true_counts + hidden(true_counts, scale)
 
@@ -145,9 +144,7 @@ families = pytest.mark.parametrize(("walks", "named", "levels", "others"), FAMIL
 
 
 @families
-def test_nothing_but_the_vault_holds_a_true_count(
-    make: Make, walks: str, named: str, levels: tuple[int, ...], others: set[str]
-) -> None:
+def test_nothing_but_the_vault_holds_a_true_count(make, walks, named, levels, others):
     """A release with so much noise that no count is right leaves no right count, and no true tail, in any file or record."""
     made = make(hiding(named, walks), named=named, walks=walks)
     assert made.fault is None
@@ -162,11 +159,9 @@ def test_nothing_but_the_vault_holds_a_true_count(
 
 
 @families
-def test_the_search_finds_a_count_that_is_there(
-    make: Make, walks: str, named: str, levels: tuple[int, ...], others: set[str]
-) -> None:
+def test_the_search_finds_a_count_that_is_there(make, walks, named, levels, others):
     """Without noise the same search finds true counts in every shard, every published table and the store."""
-    made = make(return_the_truth, named=named, walks=walks)
+    made = make(no_noise, named=named, walks=walks)
     assert made.fault is None
     found = made.exposed()
     names = {Path(file).name for file in found}
@@ -183,17 +178,12 @@ class PanicException(BaseException):
     """As the panics of Polars are: no Exception."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "level", "named"),
-    [
-        (ValueError, 1, "opendp"),
-        (PanicException, 1, "opendp"),
-        pytest.param(ValueError, 3, "table", marks=pytest.mark.thorough),
-    ],
-)
-def test_an_error_that_quotes_true_counts_stays_with_them(
-    make: Make, kind: type[BaseException], level: int, named: str
-) -> None:
+@pytest.mark.parametrize(("kind", "level", "named"), [
+    (ValueError, 1, "opendp"),
+    (PanicException, 1, "opendp"),
+    pytest.param(ValueError, 3, "table", marks=pytest.mark.thorough),
+])  # fmt: skip
+def test_an_error_that_quotes_true_counts_stays_with_them(make, kind, level, named):
     """What a sampler raises comes out as its kind and place: its text, its causes and its notes are left behind."""
     calls = 0
 
@@ -223,20 +213,16 @@ def test_an_error_that_quotes_true_counts_stays_with_them(
     assert kept == [(count,) for count in PLANTED]
 
 
-@pytest.mark.parametrize(
-    ("row", "secret", "said"),
-    [
-        ("n1,n2,12x4567", "12x4567", "column people must hold whole numbers."),
-        ("n1,n2,-918273645", "918273645", "column people must be >= 0."),
-        ("n1,n2,99999999918273645000", "918273645", "column people must hold numbers below 2**63."),
-        ("n1,n2,9918273645000", "918273645", "the counts must add up to at most 2**40."),
-        ("n1,x918273645,5", "918273645", "column work has codes that the codebook lacks."),
-        ("n1,n2,5,918273645", "918273645", ""),
-        ('n1,n2,"918273645', "918273645", ""),
-    ],
-    ids=["no number", "negative", "overflow", "total", "unknown code", "a field too many", "an open quote"],
-)
-def test_a_faulty_row_is_not_quoted(row: str, secret: str, said: str, make: Make) -> None:
+@pytest.mark.parametrize(("row", "secret", "said"), [
+    ("n1,n2,12x4567", "12x4567", "column people must hold whole numbers."),
+    ("n1,n2,-918273645", "918273645", "column people must be >= 0."),
+    ("n1,n2,99999999918273645000", "918273645", "column people must hold numbers below 2**63."),
+    ("n1,n2,9918273645000", "918273645", "the counts must add up to at most 2**40."),
+    ("n1,x918273645,5", "918273645", "column work has codes that the codebook lacks."),
+    ("n1,n2,5,918273645", "918273645", ""),
+    ('n1,n2,"918273645', "918273645", ""),
+], ids=["no number", "negative", "overflow", "total", "unknown code", "a field too many", "an open quote"])  # fmt: skip
+def test_a_faulty_row_is_not_quoted(row, secret, said, make):
     """A table that is refused is refused by column and rule, and leaves nothing: no count, no code, no release."""
     made = make(discrete_gaussian, row)
     assert isinstance(made.fault, InputError)
@@ -244,7 +230,7 @@ def test_a_faulty_row_is_not_quoted(row: str, secret: str, said: str, make: Make
     assert secret not in all_that_shows(made.fault)
     assert secret not in made.said
     assert made.secrets == set()
-    assert [str(path) for path in made.files() if secret.encode() in path.read_bytes()] == []
+    assert [str(path) for path in left_in(made.folder) if secret.encode() in path.read_bytes()] == []
     assert not vault_path(made.release_id).exists()
     shards = shard_folder(made.release_id)
     assert not shards.exists() or list(shards.iterdir()) == []

@@ -77,12 +77,11 @@ class Country:
 
 
 @pytest.fixture
-def country(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Country:
+def country(tmp_path: Path, own_home: Path) -> Country:
     """Write a small country, and declare its series in a store of its own."""
     generator = np.random.default_rng(1)
     drawn = draw_country(regions=2, provinces=2, municipalities=4, people=1, generator=generator)
     drawn.codebook.write_csv(tmp_path / "codebook.csv")
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     country = Country(tmp_path)
     country.write_trips(1)
     country.spec.write_text(SPEC)
@@ -113,7 +112,7 @@ def assert_published(release_id: str, people: int) -> None:
     assert not vault_path(release_id).exists()
 
 
-def test_a_series_from_its_declaration_to_its_end(country: Country) -> None:
+def test_a_series_from_its_declaration_to_its_end(country):
     """Made, refused while its spec is edited, failed and finished with it gone, and abandoned: each is what its day's table says, charged once."""
     note_crashes()
     assert [read_release(release_id).state for release_id in IDS] == ["reserved"] * 3
@@ -160,7 +159,7 @@ def test_a_series_from_its_declaration_to_its_end(country: Country) -> None:
 
 
 @pytest.mark.thorough
-def test_a_release_that_was_killed_while_it_was_ingested_is_ingested_anew(country: Country) -> None:
+def test_a_release_that_was_killed_while_it_was_ingested_is_ingested_anew(country):
     """The crash is seen, unlike the others' wait for their day; nothing was drawn, and the table is read as it is now."""
     child = subprocess.run([sys.executable, "-c", KILLED, IDS[0]], cwd=REPOSITORY, timeout=240, check=False)
     assert child.returncode == -signal.SIGKILL

@@ -129,7 +129,7 @@ def made_with(zombie: Zombie, plan: Plan, release_id: str, *, wakes: bool = True
     return codes
 
 
-def test_a_worker_that_wakes_after_the_seal_changes_nothing(in_branches: Plan) -> None:
+def test_a_worker_that_wakes_after_the_seal_changes_nothing(in_branches):
     """Stopped with its shard open and given up, it writes on when the next turn is sealed: in a file that nobody reads."""
     assert made_with(Zombie(), in_branches, "woken") == [0]
     books = read_books("woken")
@@ -147,7 +147,7 @@ def assert_whole(release_id: str) -> None:
     assert audit_answer().ok
 
 
-def test_what_a_worker_leaves_after_the_end_is_swept(in_branches: Plan) -> None:
+def test_what_a_worker_leaves_after_the_end_is_swept(in_branches):
     """Woken when the release is published, it finds its file gone, and leaves none; `clean` removes a shard that came last."""
     zombie = Zombie()
     made_with(zombie, in_branches, "late", wakes=False)
@@ -180,9 +180,7 @@ class Killing(Processes):
         return super().run(order)
 
 
-def test_a_release_goes_on_after_a_worker_process_was_killed(
-    in_branches: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_goes_on_after_a_worker_process_was_killed(in_branches, monkeypatch):
     """What the processes had in hand is begun again in new ones: no release is lost, and each turn that ended so is told."""
     monkeypatch.setattr("flows.cluster.processes.Processes", Killing)
     with in_processes() as processes:
@@ -195,7 +193,7 @@ def test_a_release_goes_on_after_a_worker_process_was_killed(
     assert_whole("killed")
 
 
-def test_an_error_of_a_stage_in_a_process_is_what_it_is_in_a_thread(plan: Plan, tmp_path: Path) -> None:
+def test_an_error_of_a_stage_in_a_process_is_what_it_is_in_a_thread(plan, tmp_path):
     """A table that a worker refuses is refused as by anybody, and nothing is left of the release."""
     head, first, *_ = (tmp_path / "data" / "trips.csv").read_text().splitlines()
     (tmp_path / "data" / "trips.csv").write_text(f"{head}\nnowhere{first[first.index(',') :]}\n")
@@ -206,7 +204,7 @@ def test_an_error_of_a_stage_in_a_process_is_what_it_is_in_a_thread(plan: Plan, 
         assert state_of(con, refused.id) is None
 
 
-def test_workers_end_with_their_parent() -> None:
+def test_workers_end_with_their_parent():
     """After SIGKILL of the process that has started them, no worker is left."""
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT],

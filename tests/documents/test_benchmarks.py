@@ -36,7 +36,7 @@ def imported(tmp_path: Path) -> Iterator[Callable[[str], Any]]:
 
 
 @pytest.mark.parametrize("program", sorted({path.stem for path in BENCHMARKS.glob("*.py")} - ELSEWHERE))
-def test_each_benchmark_is_imported_and_listed(imported: Callable[[str], Any], program: str) -> None:
+def test_each_benchmark_is_imported_and_listed(imported, program):
     """Every name that it takes from the code is there; the page names each that can be run, and begins as its writer has it."""
     assert isinstance(imported(program), ModuleType)
     page = (BENCHMARKS / "README.md").read_text("utf-8")
@@ -45,7 +45,7 @@ def test_each_benchmark_is_imported_and_listed(imported: Callable[[str], Any], p
     assert page.split("## ")[0] in (BENCHMARKS / "report.py").read_text("utf-8")
 
 
-def test_a_release_in_memory_measures_every_level(imported: Callable[[str], Any]) -> None:
+def test_a_release_in_memory_measures_every_level(imported):
     """The mechanism over arrays alone, which most benchmarks time, releases a small country."""
     compute = imported("compute")
     country = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(7))
@@ -56,7 +56,7 @@ def test_a_release_in_memory_measures_every_level(imported: Callable[[str], Any]
         assert {int(frontier.counts.sum()) for frontier in done.frontiers} == {int(people.sum())}
 
 
-def test_ours_are_set_beside_theirs_by_geometric_means(imported: Callable[[str], Any], tmp_path: Path) -> None:
+def test_ours_are_set_beside_theirs_by_geometric_means(imported, tmp_path):
     """A ratio is over all ε, and over the levels that are asked for, or from 3 on; without theirs there is none."""
     figures, epsilons = imported("paper_figures"), (0.1, 1.0)
     ours, theirs = np.random.default_rng(1).uniform(1, 100, (2, len(epsilons), 6))
@@ -75,7 +75,7 @@ def test_ours_are_set_beside_theirs_by_geometric_means(imported: Callable[[str],
     assert alone.ratio(["sparse"], "gaussian", "inftda") is None
 
 
-def test_variants_change_what_they_say(imported: Callable[[str], Any], tmp_path: Path) -> None:
+def test_variants_change_what_they_say(imported, tmp_path):
     """Beside each mechanism runs its variant, with √2 of the noise where half of ρ is spent."""
     spec = Path(synthesise_answer("random", tmp_path / "random_sparse", 1, density="sparse").spec)
     found = imported("paper").rows_of(spec, ["inftda", "gaussian"], "lemma", [1.0], 1)
@@ -84,9 +84,7 @@ def test_variants_change_what_they_say(imported: Callable[[str], Any], tmp_path:
     assert sigmas["inftda, half ρ"] == pytest.approx(2**0.5 * sigmas["inftda"])
 
 
-def test_what_their_histogram_loses_finds_their_draw(
-    imported: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_their_histogram_loses_finds_their_draw(imported, monkeypatch):
     """The expected loss is the mean of draws, within six standard errors; it and the share of the largest area find a draw again."""
     draws = imported("paper_draws")
     counts, runs = np.repeat([1, 20, 30, 300], 50), 400
@@ -100,7 +98,7 @@ def test_what_their_histogram_loses_finds_their_draw(
     assert closest.codebook.equals(tree.codebook)
 
 
-def test_figures_of_views_are_told_with_their_verdicts(imported: Callable[[str], Any]) -> None:
+def test_figures_of_views_are_told_with_their_verdicts(imported):
     """One beyond its bound is missed, one that noise could have put on the other side says so; so on the page as it stands, of every part."""
     views = imported("views")
     for value, error, told in (

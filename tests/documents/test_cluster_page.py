@@ -4,7 +4,6 @@ import re
 import shutil
 import ssl
 import subprocess
-from pathlib import Path
 from socket import socketpair
 from threading import Thread
 from typing import Any
@@ -54,7 +53,7 @@ STEPS = {number: part(rf"\*\*{number}\. ", rf"\*\*{number + 1}\. |###? ") for nu
 KEYS = yaml.safe_load(fenced(STEPS[5], "yaml"))
 
 
-def test_the_cluster_file_has_every_key_and_the_defaults() -> None:
+def test_the_cluster_file_has_every_key_and_the_defaults():
     """The listing names each key once; those that may be left out have the values that they have then."""
     assert set(KEYS) == set(DEFAULTS)
     file = ClusterFile.model_validate(KEYS)
@@ -63,7 +62,7 @@ def test_the_cluster_file_has_every_key_and_the_defaults() -> None:
     assert f"export {CLUSTER}=" in STEPS[5]
 
 
-def test_the_commands_make_files_that_trellis_and_strict_machines_take(tmp_path: Path) -> None:
+def test_the_commands_make_files_that_trellis_and_strict_machines_take(tmp_path):
     """Certificates and key of the page pass every check of a cluster file, and machines that check as newer Pythons do connect."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl")
@@ -96,7 +95,7 @@ def test_the_commands_make_files_that_trellis_and_strict_machines_take(tmp_path:
     thread.join()
 
 
-def test_the_scheduler_is_started_as_tests_start_it() -> None:
+def test_the_scheduler_is_started_as_tests_start_it():
     """The variables of the page are those of the tests on clusters, and Dask knows each as a setting."""
     dask = pytest.importorskip("dask", reason="dask is not installed")
     pytest.importorskip("distributed", reason="distributed is not installed")
@@ -110,7 +109,7 @@ def test_the_scheduler_is_started_as_tests_start_it() -> None:
     assert "--no-dashboard" in script
 
 
-def test_slurm_and_kubernetes_start_workers_with_memory_to_spare_whose_files_are_closed() -> None:
+def test_slurm_and_kubernetes_start_workers_with_memory_to_spare_whose_files_are_closed():
     """They ask for more memory than a worker's orders take; labels match, what is mounted is there, and the worker reads copies of its own."""
     script = fenced(part("### On Slurm", "###? "), "sh")
     subprocess.run(["sh", "-n"], input=script, text=True, check=True)
@@ -134,7 +133,7 @@ def test_slurm_and_kubernetes_start_workers_with_memory_to_spare_whose_files_are
     assert min(int(gigabytes) * 10**9, gibibytes * 2**30) > DEFAULTS["memory_per_worker"]
 
 
-def test_what_is_refused_and_what_fails_is_what_the_code_says() -> None:
+def test_what_is_refused_and_what_fails_is_what_the_code_says():
     """The page lists each mechanism that home refuses with dask, a step or another way for each refusal, and each failure in the words of the code."""
     sentence = part("## When not to use one", "## ").split("nothing to share out")[1].split("`trellis check`")[0]
     refused = {name for name, of in MECHANISMS.items() if of.cells != "survivors" and not of.counts_groups}

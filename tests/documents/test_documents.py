@@ -36,7 +36,7 @@ def spec_of_readme() -> dict[str, Any]:
     return dict(yaml.safe_load(listing[1]))
 
 
-def test_the_readme_is_short_and_shows_a_spec_a_report_and_where_to_read_on() -> None:
+def test_the_readme_is_short_and_shows_a_spec_a_report_and_where_to_read_on():
     """It has fewer than 200 lines; its spec names no mechanism, so that the default is taken; its beginning names views and ordered axes."""
     page = text("README.md")
     assert len(page.splitlines()) < 200
@@ -49,11 +49,9 @@ def test_the_readme_is_short_and_shows_a_spec_a_report_and_where_to_read_on() ->
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_commands_and_keys_of_a_page_are_there(page: str) -> None:
-    """What a page links to is there, with its heading; `trellis …` can be called with these options; each piece of a spec makes one.
-
-    It does in place of those keys of the spec above it, or of the README's.
-    """
+def test_links_commands_and_keys_of_a_page_are_there(page):
+    """What a page links to is there, with its heading; `trellis …` can be called with these options; each piece of a spec makes one."""
+    # It does in place of those keys of the spec above it, or of the README's.
     dead, known = [], get_command(app).commands  # type: ignore[attr-defined]
     for link in re.findall(r"\]\((?!\w+:)(.+?)\)", text(page)):
         file, _, heading = link.partition("#")
@@ -82,7 +80,7 @@ def headings(page: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
 
 
-def test_the_page_of_mechanisms_is_that_of_the_table() -> None:
+def test_the_page_of_mechanisms_is_that_of_the_table():
     """Each mechanism has a line and a section, in order, and no other has; a line tells of a bound where one is stated, and of the default."""
     page = text("docs/mechanisms.md")
     lines = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page.split("## `inftda`")[0], re.MULTILINE))
@@ -93,7 +91,7 @@ def test_the_page_of_mechanisms_is_that_of_the_table() -> None:
     assert [name for name, line in lines.items() if "the default" in line] == [DEFAULT_MECHANISM]
 
 
-def test_nearest_rounding_is_as_far_from_the_truth_as_the_errata_say() -> None:
+def test_nearest_rounding_is_as_far_from_the_truth_as_the_errata_say():
     """The 28 leaves of docs/privacy.md: nearest rounding is 19 times as far off as the measurements, controlled rounding is not."""
     truth, total = np.ones(28), np.zeros(28, dtype=np.int32)
     noisy = truth + (np.arange(28) < 13)

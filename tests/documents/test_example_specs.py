@@ -34,11 +34,8 @@ TABLES = {  # by their files, the first with the records
     },
     "hour-day": {"events.csv": pl.DataFrame({"hour": HOURS, "day": CHANCE.choice(HALF_YEAR, 4000)})},
     "daily-counts": {"visits.csv": pl.DataFrame({"day": CHANCE.choice(THREE_YEARS, 8000)})},
-    "households-by-size": {
-        "people.csv.gz": people_of(draw_homes(200)),
-        "counties.csv": pl.DataFrame(COUNTIES, schema=["state", "county"], orient="row"),
-    },
-}
+    "households-by-size": {"people.csv.gz": people_of(draw_homes(200)), "counties.csv": pl.DataFrame(COUNTIES, schema=["state", "county"], orient="row")},
+}  # fmt: skip
 ASKED = {  # what is asked of the release, and which records lie there
     "ages": ({"age": "18..24"}, pl.col("age").is_between(18, 24)),
     "zone-hour": ({"hour": "7..9", "zone": "district=A"}, MORNING & (pl.col("zone") != "B1")),
@@ -64,9 +61,8 @@ def released(name: str, tables: dict[str, pl.DataFrame], folder: Path) -> Publis
 @pytest.mark.parametrize(
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.thorough) for name in TABLES]
 )
-def test_an_example_is_released(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_example_is_released(name, tmp_path, own_home):
     """Ages, zones by hour, hours by day, days and households by size are released, and asked for a range."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     tables, (asked, inside) = TABLES[name], ASKED[name]
     found = released(name, tables, tmp_path)
     (row,) = found.query(asked).to_dicts()
@@ -82,7 +78,7 @@ def test_an_example_is_released(name: str, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.thorough
-def test_the_example_of_both_marginals_publishes_its_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_both_marginals_publishes_its_views(tmp_path, monkeypatch):
     """ri-both-marginals.yaml publishes its four views: its table of bands lists every pair of counties."""
     monkeypatch.setenv("TRELLIS_DATA", str(tmp_path))
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))

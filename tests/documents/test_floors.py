@@ -42,14 +42,14 @@ noise = margins if law.name == "discrete_gaussian" else None
 """
 
 
-def test_arrows_run_down_only() -> None:
+def test_arrows_run_down_only():
     """Every import contract of pyproject.toml is kept: floors, numerics without storage, one reader of the vault."""
     done = subprocess.run([PROGRAMS / "lint-imports", "--no-cache"], cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert " 0 broken" in done.stdout
 
 
-def test_rooms_say_what_belongs_there_and_hold_few_modules() -> None:
+def test_rooms_say_what_belongs_there_and_hold_few_modules():
     """Every package has an `__init__.py` with one docstring and no code, and at most a dozen modules."""
     for room in {path.parent for path in MODULES}:
         text = (room / "__init__.py").read_text()
@@ -59,7 +59,7 @@ def test_rooms_say_what_belongs_there_and_hold_few_modules() -> None:
         assert len([path for path in MODULES if path.parent == room]) <= 12, room
 
 
-def test_scripts_of_the_explorer_are_linted() -> None:
+def test_scripts_of_the_explorer_are_linted():
     """The linter finds nothing in the scripts that pages carry."""
     linter = [str(PROGRAMS / "oxlint"), "--deny-warnings", "tasks/pages/explorer/assets"]
     done = subprocess.run(linter, cwd=REPOSITORY, capture_output=True, text=True)
@@ -80,7 +80,7 @@ def by_name(source: str) -> Iterator[tuple[int, str]]:
                     yield side.lineno, ast.unparse(side)
 
 
-def test_no_file_outside_the_tables_knows_a_mechanism_or_a_law_by_name() -> None:
+def test_no_file_outside_the_tables_knows_a_mechanism_or_a_law_by_name():
     """Neither a mechanism's name nor a law's is compared with anything, and none stands in the code but as a default."""
     assert {line for line, _ in by_name(BY_NAME)} == set(range(2, 8))  # in a comparison, in a set, behind a constant
     found = []

@@ -22,6 +22,7 @@ from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from flows.synthetic import synthesise_answer
 from tasks.ingest.task import read_in_memory
+from tests.support.spec import spec_in
 from tests.support.user import REPOSITORY, TRELLIS, User
 
 END_OF_BLOCK = "=== the end of a block ==="
@@ -146,9 +147,7 @@ def words(text: str, *, is_exact: bool) -> str:
 @pytest.mark.thorough
 @pytest.mark.heavy("each command of a page is a process")
 @pytest.mark.parametrize("page", [TUTORIAL, AGES, TRIPS, MARGINS, HOUSEHOLDS, SHAPE], ids=lambda page: page.name)
-def test_every_command_works_and_prints_what_is_shown(
-    page: Page, newcomer: User, real: Path | None, address: str
-) -> None:
+def test_every_command_works_and_prints_what_is_shown(page, newcomer, real, address):
     """No command fails; each line shown is printed, but for numbers that are noise or made up: those of a plan are none, nor are deviations."""
     if page is TUTORIAL and not shutil.which("curl"):
         pytest.skip("no download: there is no curl")
@@ -168,26 +167,24 @@ def test_every_command_works_and_prints_what_is_shown(
     assert sum(bool(block.shown) for block in page.blocks()) == page.shown
 
 
-def test_the_how_to_on_epsilon_quotes_what_the_tutorial_prints() -> None:
+def test_the_how_to_on_epsilon_quotes_what_the_tutorial_prints():
     """The answer of `plan --for` that it shows is one that the tutorial's commands print."""
     (quoted,) = re.findall(r"^    (.* takes ε = .*)$", Page("how-to/choose-epsilon", 0).text, flags=re.MULTILINE)
     assert quoted in {line for block in TUTORIAL.blocks() if block.is_exact for line in block.shown}
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_every_split_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str) -> None:
+def test_every_split_is_one(tmp_path, own_home, split):
     """Each split in the table of the page on ages can be planned, targets without epsilon."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     (tmp_path / "people.csv").touch()
     (keys,) = AGES.listed()
     keys["privacy"]["split"] = yaml.safe_load(split)
     if "targets" in split:
         del keys["privacy"]["epsilon"]
-    (tmp_path / "split.yaml").write_text(yaml.safe_dump(keys))
-    assert make_plan(load_spec(tmp_path / "split.yaml")).guarantee.rho > 0
+    assert make_plan(load_spec(spec_in(tmp_path, keys, "split.yaml"))).guarantee.rho > 0
 
 
-def test_every_view_has_each_record_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_view_has_each_record_once(tmp_path, monkeypatch):
     """The views of the page on shapes, as they stand there, are ingested by its specs: all counts of a wide table, trips that are no test, whole trips."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
@@ -198,8 +195,7 @@ def test_every_view_has_each_record_once(tmp_path: Path, monkeypatch: pytest.Mon
             con.execute(sql)
     found = dict[str, int]()
     for name, keys in zip(SHAPED, (keys for keys in SHAPE.listed() if "name" in keys), strict=True):
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(keys))
-        plan = make_plan(load_spec(tmp_path / f"{name}.yaml"))
+        plan = make_plan(load_spec(spec_in(tmp_path, keys, f"{name}.yaml")))
         found[name] = int(read_in_memory(plan.source, plan.units, plan.promised)[2].sum())
     counts = [row.split(",")[2:] for row in Path("wide.csv").read_text().splitlines()[1:]]
     purposes = [row.split(",")[2] for row in Path("trips.csv").read_text().splitlines()[1:]]
@@ -208,9 +204,7 @@ def test_every_view_has_each_record_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert found == dict(zip(SHAPED, expected, strict=True))
 
 
-def test_a_look_up_with_a_code_twice_is_refused_when_the_view_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_up_with_a_code_twice_is_refused_when_the_view_is_made(tmp_path, monkeypatch):
     """The look-up of the page on shapes has a primary key, so that no record is repeated."""
     monkeypatch.chdir(tmp_path)
     Path("blocks.csv").write_text("block,zone\n01,N1\n01,N2\n")
@@ -220,7 +214,7 @@ def test_a_look_up_with_a_code_twice_is_refused_when_the_view_is_made(
         con.execute(sql)
 
 
-def test_the_spec_of_the_page_is_the_one_that_is_drawn(tmp_path: Path) -> None:
+def test_the_spec_of_the_page_is_the_one_that_is_drawn(tmp_path):
     """The page on households shows the spec that `trellis synthesise households` writes."""
     synthesise_answer("households", tmp_path / "country", 2025, groups=50, regions=3)
     assert HOUSEHOLDS.listed() == [yaml.safe_load((tmp_path / "country" / "people.yaml").read_text())]

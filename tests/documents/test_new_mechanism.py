@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -26,9 +25,9 @@ from tests.support.cases import case_csv
 from tests.support.comparisons import answer_of
 from tests.support.making import CUT, make, quick
 from tests.support.passes import check_consistent, counts_of, noise_of
-from tests.support.problems import Problem, problems, solve
+from tests.support.problems import problems, solve
 from tests.support.scales import try_scales
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 from tests.support.user import REPOSITORY
 
 PAGE, UTILITY = ((REPOSITORY / f"docs/how-to/{of}.md").read_text("utf-8") for of in ("new-mechanism", "utility"))
@@ -41,7 +40,7 @@ FINISH = eval(re.findall(r"`finish=(UpDown.*?)`", PAGE)[0], THERE)  # noqa: S307
 
 
 @given(parents=problems)
-def test_the_function_keeps_the_laws_of_optimisers(parents: list[Problem]) -> None:
+def test_the_function_keeps_the_laws_of_optimisers(parents):
     """Counts are whole, not negative, add up, are those of each parent alone, and stay as they are where there is no noise."""
     solved = solve(MODULE.prorated, parents)
     assert [sum(counts) for counts in solved] == [total for _, total in parents]
@@ -52,9 +51,7 @@ def test_the_function_keeps_the_laws_of_optimisers(parents: list[Problem]) -> No
     assert shared == [[6, 2, 0], [3, 3], [2**38, 3 * 2**38]]  # in proportion; equal where nothing is above zero
 
 
-def test_the_line_is_released_and_verified_and_is_another_one_with_a_finish(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, universe_of: Any
-) -> None:
+def test_the_line_is_released_and_verified_and_is_another_one_with_a_finish(tmp_path, monkeypatch, universe_of):
     """The plain driver releases with it, cut into branches; in memory, with and without a finish, by the same noise, counts are consistent."""
     monkeypatch.setitem(MECHANISMS, RECIPE.name, RECIPE)
     made = make(tmp_path, quick(case_csv), discrete_gaussian, sizes=CUT, mechanism=RECIPE.name)
@@ -71,7 +68,7 @@ def test_the_line_is_released_and_verified_and_is_another_one_with_a_finish(
     assert counts_of(one[2]) != counts_of(other[2])
 
 
-def test_the_function_is_a_measure_whose_refusal_names_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_function_is_a_measure_whose_refusal_names_the_key(tmp_path, monkeypatch):
     """With its line in the table and the page's spec, a comparison finds everything at a large ε; a key that does not fit is refused."""
     function, line = re.findall(r"```python\n(.*?)```", UTILITY, re.DOTALL)
     scope: dict[str, Any] = dict(vars(tasks.validate.utility))
@@ -88,8 +85,7 @@ def test_the_function_is_a_measure_whose_refusal_names_the_key(tmp_path: Path, m
 
     def compared(epsilons: list[float], areas: int) -> Any:
         keys = SPEC | yaml.safe_load(piece) | {"utility": {"largest": {"axis": "origin", "areas": areas}}}
-        (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys))
-        return make_comparison(load_spec(tmp_path / "spec.yaml"), ["inftda"], epsilons, 2, ["largest"])
+        return make_comparison(load_spec(spec_in(tmp_path, keys)), ["inftda"], epsilons, 2, ["largest"])
 
     results: list[Any] = list(answer_of(compared([0.001, 1000.0], 3), 2).results)
     poor, good = (result.utility["largest"]["found"] for result in results)

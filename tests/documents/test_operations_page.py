@@ -106,7 +106,7 @@ def stop_releases(up: Up) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.heavy("a server runs, and each command of the page is a process")
-def test_every_command_does_what_it_says(newcomer: User) -> None:
+def test_every_command_does_what_it_says(newcomer):
     """No command of the page fails, and what a reader is to see is there."""
     (newcomer.folder / "specs").mkdir()
     cheap = SPEC | {"privacy": SPEC["privacy"] | {"epsilon": 0.5}}
@@ -124,7 +124,7 @@ def test_every_command_does_what_it_says(newcomer: User) -> None:
     assert [(command, said.get(command)) for command, words in SAID.items() if words not in said.get(command, "")] == []
 
 
-def test_the_commands_of_the_pool_are_run_elsewhere() -> None:
+def test_the_commands_of_the_pool_are_run_elsewhere():
     """The commands of the section on worker pools are those that the test of deployments runs."""
     source = (REPOSITORY / "tests" / "end_to_end" / "server" / "test_deployments.py").read_text()
     source = source.replace('"--overwrite", ', "")  # a pool of the test before is there

@@ -9,12 +9,11 @@ import duckdb
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.support.folders import published
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 from tests.support.user import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "queries.md").read_text(encoding="utf-8")
@@ -38,8 +37,7 @@ def ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
     made = list[str]()
     for _ in NAMES:
-        (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec | ({"supersedes": made[0]} if made else {})))
-        made.append(published(tmp_path / "spec.yaml").name)
+        made.append(published(spec_in(tmp_path, spec | ({"supersedes": made[0]} if made else {}))).name)
     return made
 
 
@@ -50,7 +48,7 @@ def ran(code: str) -> dict[str, Any]:
     return names
 
 
-def test_queries_of_the_page_return_what_it_shows(ids: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_queries_of_the_page_return_what_it_shows(ids, capsys):
     """The store is found; each query has the columns and as many rows as the page shows; margins add up, and intervals hold their counts."""
     (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.partition("\n## ")[0], flags=re.MULTILINE | re.DOTALL)
     store = ran(code)["store"]

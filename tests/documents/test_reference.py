@@ -22,14 +22,14 @@ with pytest.MonkeyPatch.context() as patched:
 
 
 @pytest.mark.parametrize("page", ["spec.md", "commands.md", "manifest.md", "store.md", "the schema"])
-def test_a_page_is_what_the_code_says(page: str) -> None:
+def test_a_page_is_what_the_code_says(page):
     """The page that is committed, and the JSON Schema that comes with the package, are those that the code makes now."""
     path = GENERATE.SCHEMA if page == "the schema" else REPOSITORY / "docs" / "reference" / page
     made = (GENERATE.PAGES | {"the schema": GENERATE.schema_text})[page]()
     assert made == path.read_text(encoding="utf-8"), f"{path} is old: run `make reference` and commit it."
 
 
-def test_every_key_table_and_column_is_explained() -> None:
+def test_every_key_table_and_column_is_explained():
     """Each class of spec and manifest says of each of its keys what it is, inherited ones included, and storage/database/schema.py of each column."""
     models: list[type[BaseModel]] = [Spec, Manifest]
     for model in models:
@@ -47,7 +47,7 @@ def test_every_key_table_and_column_is_explained() -> None:
 
 
 @pytest.mark.parametrize("key", GENERATE.MUST_BE_GIVEN)
-def test_what_must_be_given_is_said_and_held_to(key: str) -> None:
+def test_what_must_be_given_is_said_and_held_to(key):
     """A key that only some specs need is said to be, on the page and where it is explained; without it those are refused."""
     page = (REPOSITORY / "docs" / "reference" / "spec.md").read_text(encoding="utf-8")
     of_key = page.split(f"\n### `{key}`\n")[1].split("\n##")[0]
@@ -67,7 +67,7 @@ def test_what_must_be_given_is_said_and_held_to(key: str) -> None:
     assert f"{key} must be given." in {str(fault) for fault in faults_of(yaml.safe_dump(keys))}
 
 
-def test_every_command_and_option_has_its_line() -> None:
+def test_every_command_and_option_has_its_line():
     """The page of commands lists what the command line has; the shape of an answer has the keys of all entries of its lists, and no value."""
     page = (REPOSITORY / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
     sections = dict(re.findall(r"^## `trellis ([^`]+)`\n((?:(?!## ).*\n?)*)", page, re.MULTILINE))

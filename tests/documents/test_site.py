@@ -34,11 +34,9 @@ class _Page(HTMLParser):
 
 @pytest.mark.thorough
 @pytest.mark.heavy("mkdocs builds the whole site")
-def test_the_site_has_every_page_no_dead_link_and_nothing_from_elsewhere(tmp_path: Path) -> None:
-    """Built without a network, it has the pages of docs/ and benchmarks/; a link or an anchor that is dead ends the build.
-
-    Scripts, styles, pictures and fonts are the site's own; diagrams, whose script would be fetched, are not used.
-    """
+def test_the_site_has_every_page_no_dead_link_and_nothing_from_elsewhere(tmp_path):
+    """Built without a network, it has the pages of docs/ and benchmarks/; a link or an anchor that is dead ends the build."""
+    # Scripts, styles, pictures and fonts are the site's own; diagrams, whose script would be fetched, are not used.
     nowhere = dict.fromkeys(("http_proxy", "https_proxy", "ALL_PROXY"), "http://127.0.0.1:9")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     environment = os.environ | nowhere

@@ -31,20 +31,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_it_has_what_users_need_and_no_more(wheel: Path) -> None:
+def test_it_has_what_users_need_and_no_more(wheel):
     """The facade, the three packages with their types, the schema, the example specs; no test, benchmark or page."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         (about,) = (name for name in names if name.endswith(".dist-info/METADATA"))
         metadata = message_from_string(archive.read(about).decode())
-    needed = {
-        "trellis.py",
-        "flows/py.typed",
-        "tasks/py.typed",
-        "storage/py.typed",
-        "flows/specification/spec.schema.json",
-    }
-    assert needed <= set(names)
+    typed = {f"{room}/py.typed" for room in ("flows", "tasks", "storage")}
+    assert typed | {"trellis.py", "flows/specification/spec.schema.json"} <= set(names)
     specs = {name.rpartition("/")[2] for name in names if "/data/share/trellis/specs/" in name}
     assert specs == {path.name for path in (REPOSITORY / "deployments" / "specs").iterdir()}
     tops = {top for name in names if not (top := name.partition("/")[0]).startswith("trellis-")}
@@ -53,7 +47,7 @@ def test_it_has_what_users_need_and_no_more(wheel: Path) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
 
 
-def test_it_releases_a_country_by_itself(wheel: Path, tmp_path: Path) -> None:
+def test_it_releases_a_country_by_itself(wheel, tmp_path):
     """Installed alone beside its dependencies, as pipx does, it draws the country, releases it and verifies it."""
     alone = tmp_path / "alone"
     venv.create(alone, with_pip=True)

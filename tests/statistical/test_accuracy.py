@@ -18,7 +18,7 @@ RHO_LEMMA, RHO_PLD = 0.013215, 0.01921  # what ε = 1 and δ = 1e-8 are by eithe
 
 
 @pytest.mark.parametrize(("kind", "most"), [("binary", 0.65), ("random", 0.8)])
-def test_a_second_pass_is_worth_what_is_said(kind: str, most: float) -> None:
+def test_a_second_pass_is_worth_what_is_said(kind, most):
     """The lenient one has at most so much of InfTDA's maximum error, at no level more; false discovery falls in both."""
     drawn = draw_paper_set(kind, "sparse", generator=np.random.default_rng(2025))
     axis = axis_from_codebook("area", drawn.codebook)

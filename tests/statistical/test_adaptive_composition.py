@@ -65,13 +65,13 @@ def spendings(rho: Fraction) -> Sequence[Spending]:
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 10.0, 20.0])
-def test_no_choice_of_a_moment_passes_the_cap(epsilon: float) -> None:
+def test_no_choice_of_a_moment_passes_the_cap(epsilon):
     """Whatever is seen on the way, and whenever the rest is spent on one mechanism without ρ, the cap's δ holds."""
     cap = cap_of(epsilon, DELTA)
     assert real_delta(cap, lambda rho: epsilon_beside(spendings(rho), cap, 0.0)) <= DELTA
 
 
-def test_a_sum_by_itself_would_pass_it() -> None:
+def test_a_sum_by_itself_would_pass_it():
     """Where ε is only added to what ρ converts to, choosing the moment passes the cap: the test can tell."""
     cap = cap_of(20.0, DELTA)
     assert real_delta(cap, lambda rho: max(0.0, cap.epsilon - zcdp_epsilon(rho, DELTA))) > 1.3 * DELTA

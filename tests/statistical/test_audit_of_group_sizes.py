@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 from scipy.stats import binom
 
 import tasks.noise.task
@@ -31,6 +30,7 @@ from tasks.sizes.statistics import CHAIN, STATISTICS, TAILS
 from tasks.sizes.tables import tails_of
 from tasks.tree.axis import IntArray
 from tests.support.attacks import Claim, Guesses, guesses_of, leaning, log_evidence
+from tests.support.spec import spec_in
 
 COUNTIES, LARGEST = 2, 4
 CLAIM = Claim(2.0, 1e-8)
@@ -55,10 +55,8 @@ class Drawn(NamedTuple):
 
 
 def sizes_of(neighbours: str, *, is_one: bool) -> IntArray:
-    """Return the homes of one to four people in every county: three of each, but for one person of the one table.
-
-    In the other that person does not live with somebody in the last county any more, and under substitution lives with three others.
-    """
+    """Return the homes of one to four people in every county: three of each, but for one person of the one table."""
+    # In the other that person does not live with somebody in the last county any more, and under substitution lives with three others.
     sizes = np.full((COUNTIES, LARGEST), 3)
     if not is_one:
         sizes[-1, :2] += 1, -1
@@ -83,8 +81,7 @@ def planned(folder: Path, mechanism: str, neighbours: str) -> Plan:
         "privacy": privacy | {"epsilon": CLAIM.epsilon, "delta": CLAIM.delta},
         "budget": {"epsilon": 90.0, "delta": 0.1},
     }
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    return make_plan(load_spec(folder / "spec.yaml"))
+    return make_plan(load_spec(spec_in(folder, spec)))
 
 
 def sampler_of(plan: Plan) -> Sampler:
@@ -129,11 +126,9 @@ def evidence(plan: Plan, neighbours: str, less: float) -> float:
 
 
 @pytest.mark.parametrize(("more", "least"), [(1.0, 0.0), (MORE, 1 - 1e-6)])
-def test_an_audit_accuses_who_claims_too_little_and_nobody_else(more: float, least: float) -> None:
-    """With so many guesses a claim that is kept to the letter is refuted once in a million audits at most, and 1.2 times the claim in all others.
-
-    Added up over all numbers of right guesses. A guess is right with the odds that the privacy loss allows.
-    """
+def test_an_audit_accuses_who_claims_too_little_and_nobody_else(more, least):
+    """With so many guesses a claim that is kept to the letter is refuted once in a million audits at most, and 1.2 times the claim in all others."""
+    # Added up over all numbers of right guesses. A guess is right with the odds that the privacy loss allows.
     right = np.arange(GUESSES + 1)
     refuted = log_evidence(Guesses(right, GUESSES - right, GUESSES), CLAIM, STAKES) >= -math.log(FALSE_ALARM)
     odds = binom.pmf(right, GUESSES, 1 / (1 + math.exp(-more * CLAIM.epsilon)))
@@ -142,7 +137,7 @@ def test_an_audit_accuses_who_claims_too_little_and_nobody_else(more: float, lea
 
 @pytest.mark.parametrize("neighbours", [ADD_REMOVE, SUBSTITUTION])
 @pytest.mark.parametrize("statistic", STATISTICS)
-def test_the_claim_holds_and_a_fifth_more_is_refuted(tmp_path: Path, statistic: str, neighbours: str) -> None:
+def test_the_claim_holds_and_a_fifth_more_is_refuted(tmp_path, statistic, neighbours):
     """The noise that is planned does not refute the claim, and noise with 1.2 times the privacy loss does."""
     plan = planned(tmp_path, BY_STATISTIC[statistic][0], neighbours)
     assert (plan.guarantee.epsilon, plan.scheme.law.name) == (CLAIM.epsilon, "discrete_laplace")
@@ -151,7 +146,7 @@ def test_the_claim_holds_and_a_fifth_more_is_refuted(tmp_path: Path, statistic: 
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
-def test_mechanisms_that_measure_the_same_draw_the_same(tmp_path: Path, statistic: str) -> None:
+def test_mechanisms_that_measure_the_same_draw_the_same(tmp_path, statistic):
     """So what an audit shows of one of them is shown of all: they differ in what they make of what is drawn."""
     sizes = sizes_of(ADD_REMOVE, is_one=True)
     of_all = [drawn(planned(tmp_path, name, ADD_REMOVE), sizes) for name in BY_STATISTIC[statistic]]
@@ -159,9 +154,7 @@ def test_mechanisms_that_measure_the_same_draw_the_same(tmp_path: Path, statisti
     assert told == [told[0]] * len(told)
 
 
-def test_a_chain_that_is_charged_with_sensitivity_one_is_refuted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chain_that_is_charged_with_sensitivity_one_is_refuted(tmp_path, monkeypatch):
     """Planned, charged and drawn as if one person moved one running sum by 1, as the paper says, the chain breaks its claim."""
     recipe = MECHANISMS["sizes_chain"]
     assert isinstance(recipe.finish, Sizes)

@@ -10,7 +10,7 @@ shown, and with its power: how often half the noise would be noticed, by simulat
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 from scipy import signal, stats
 
 from flows.planning.plan import make_plan
@@ -43,6 +42,7 @@ from tests.support.attacks import (
     rehearsed,
 )
 from tests.support.laws import drawn_by
+from tests.support.spec import spec_in
 
 # Claims of which half the noise is told by the fewest releases, and next to no noise by a few.
 CLAIMS = {"gaussian": Claim(1.5, 0.1), "laplace": Claim(2.0, 1e-6)}
@@ -53,7 +53,6 @@ PEOPLE = 60  # in each of the four cells: far from zero, so that pruning hides n
 RELEASES_PER_STORE = 50
 
 Shown = dict[str, float]
-Record = Callable[[str, object], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +83,8 @@ class Audit:
 
     @property
     def tables(self) -> tuple[Values, Values]:
-        """The true counts of the one table and of the other: the total, those who work in a and in b, and the four cells.
-
-        With views those who live in a and in b follow.
-        """
+        """The true counts of the one table and of the other: the total, those who work in a and in b, and the four cells."""
+        # With views those who live in a and in b follow.
         cells = (np.array(extra, dtype=np.float64).reshape(2, 2) + PEOPLE for extra in self.extra)
         one, other = (
             np.array([of.sum(), *of.sum(0), *of.ravel(), *(of.sum(1) if self.has_views else ())]) for of in cells
@@ -147,8 +144,7 @@ def write_spec(folder: Path, audit: Audit, claim: Claim, extra: tuple[int, ...] 
         spec["release"] |= {"views": views}
     if audit.mechanism == "stability_histogram":
         del spec["release"]["noisy_counts"]  # its counts are its noisy counts
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    return folder / "spec.yaml"
+    return spec_in(folder, spec)
 
 
 def scales_of(folder: Path, audit: Audit, claim: Claim) -> Values:
@@ -191,10 +187,8 @@ def release_often(folder: str, audit: Audit, claim: Claim, extra: tuple[int, ...
 
 
 def published(folder: Path) -> Values:
-    """Return the numbers of a published folder, NaN for those that it lacks, in the order of `tables`.
-
-    Four of each: its noisy count, or the count where none is published, the lower and the upper end of its interval, its count.
-    """
+    """Return the numbers of a published folder, NaN for those that it lacks, in the order of `tables`."""
+    # Four of each: its noisy count, or the count where none is published, the lower and the upper end of its interval, its count.
 
     def rows(path: Path, *columns: str) -> Iterator[list[Any]]:
         table = pl.read_parquet(path)
@@ -236,12 +230,10 @@ def tried(
 
 
 def shown_by(attack: Attack, claim: Claim, one: Values, other: Values) -> Shown:
-    """Return, for each attack, a lower bound on ε; all together hold but for one time in 1 / FALSE_ALARM.
-
-    The first three are the given one, on the noisy counts, and as if they were noisy counts, on the middles of the intervals
-    and on the counts. The last has the one half of the releases teach it what to look at among all numbers, and looks at
-    the other half.
-    """
+    """Return, for each attack, a lower bound on ε; all together hold but for one time in 1 / FALSE_ALARM."""
+    # The first three are the given one, on the noisy counts, and as if they were noisy counts, on the middles of the intervals
+    # and on the counts. The last has the one half of the releases teach it what to look at among all numbers, and looks at
+    # the other half.
     known = ~np.isnan(np.concatenate([one, other])).any(0).ravel()
     everything = (of.reshape(len(of), -1)[:, known] for of in (one, other))
     guesses = [
@@ -274,7 +266,7 @@ def processes() -> Iterator[Executor]:
 @HEAVY
 @pytest.mark.thorough
 @pytest.mark.parametrize("audit", SHORT, ids=str)
-def test_next_to_no_noise_is_noticed(tmp_path: Path, processes: Executor, audit: Audit) -> None:
+def test_next_to_no_noise_is_noticed(tmp_path, processes, audit):
     """A few releases with a twentieth of the noise betray themselves, by noisy counts and by intervals alone."""
     claim = SMALL_CLAIMS[audit.law]
     shown, _ = tried(processes, tmp_path, audit, claim, less=20, expected=20)
@@ -283,7 +275,7 @@ def test_next_to_no_noise_is_noticed(tmp_path: Path, processes: Executor, audit:
 
 @HEAVY
 @pytest.mark.thorough
-def test_a_few_releases_with_the_claimed_noise_keep_the_claim(tmp_path: Path, processes: Executor) -> None:
+def test_a_few_releases_with_the_claimed_noise_keep_the_claim(tmp_path, processes):
     """As few releases with all of the noise show nothing that the claim excludes."""
     claim = SMALL_CLAIMS["gaussian"]
     shown, _ = tried(processes, tmp_path, Audit("inftda", "substitution", releases=14), claim, less=1, expected=20)
@@ -295,8 +287,8 @@ def test_a_few_releases_with_the_claimed_noise_keep_the_claim(tmp_path: Path, pr
 @pytest.mark.parametrize("less", [1, 2], ids=["the claimed noise", "half the noise"])
 @pytest.mark.parametrize("audit", LONG, ids=str)
 def test_the_claim_holds_over_many_releases_and_with_half_the_noise_it_does_not(
-    tmp_path: Path, processes: Executor, record_property: Record, audit: Audit, less: int
-) -> None:
+    tmp_path, processes, record_property, audit, less
+):
     """However the two tables are told apart, the lower bound on ε stays below what is claimed; with half the noise it exceeds it."""
     claim = CLAIMS[audit.law]
     shown, power = tried(processes, tmp_path, audit, claim, less=less, expected=2)
@@ -338,11 +330,9 @@ def refuted(one: tuple[float, float], other: tuple[float, float], false_alarm: f
 
 
 @pytest.mark.parametrize("wrong", [(0.0, 0.0), (0.05, 0.05), (0.2, 0.2), (0.0, 0.25), (0.02, 0.2)])
-def test_who_keeps_a_claim_is_refuted_no_more_often_than_is_said(wrong: tuple[float, float]) -> None:
-    """At the very edge of (ε, δ) the mean of the evidence is 1, or less where the tables differ, and alarms are rare.
-
-    Summed over all that can happen, with few wrong guesses or many, about one table or both.
-    """
+def test_who_keeps_a_claim_is_refuted_no_more_often_than_is_said(wrong):
+    """At the very edge of (ε, δ) the mean of the evidence is 1, or less where the tables differ, and alarms are rare."""
+    # Summed over all that can happen, with few wrong guesses or many, about one table or both.
     edge = [math.exp(OF_GUESSES.epsilon) * of_other + OF_GUESSES.delta for of_other in reversed(wrong)]
     one, other = zip(edge, wrong, strict=True)
     assert max(sum(one), sum(other)) <= 1
@@ -353,18 +343,16 @@ def test_who_keeps_a_claim_is_refuted_no_more_often_than_is_said(wrong: tuple[fl
     assert all(refuted(one, other, false_alarm) <= false_alarm for false_alarm in (0.2, 0.05, 1e-3))
 
 
-def test_who_breaks_a_claim_is_refuted() -> None:
+def test_who_breaks_a_claim_is_refuted():
     """Where guesses are right far more often than the claim allows a few are enough; what δ allows is never refuted."""
     assert refuted((0.95, 0.01), (0.95, 0.01), 0.05) > 0.8
     assert refuted((1.0, 0.0), (0.9, 0.02), 0.05) > 0.8
     assert refuted((OF_GUESSES.delta, 0.0), (OF_GUESSES.delta, 0.0), 1e-6) == 0.0
 
 
-def test_what_a_single_number_gives_away_is_learned_and_nothing_where_there_is_nothing() -> None:
-    """Among thirty numbers one that never varies but between the tables, and one with too little noise, are found; of alike ones none.
-
-    Of two hundred audits of releases that are all alike none refutes the claim.
-    """
+def test_what_a_single_number_gives_away_is_learned_and_nothing_where_there_is_nothing():
+    """Among thirty numbers one that never varies but between the tables, and one with too little noise, are found; of alike ones none."""
+    # Of two hundred audits of releases that are all alike none refutes the claim.
 
     def noisy(seed: int, releases: int) -> tuple[Values, Values]:
         one, other = np.rint(np.random.default_rng(seed).normal(60, 2, (2, releases, 30)))

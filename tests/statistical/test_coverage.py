@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 from scipy.stats import binom
 
 import tasks.mechanisms
@@ -41,6 +40,7 @@ from tasks.validate.coverage import TRUE_COUNTS, false_share, level_coverages, m
 from tasks.validate.utility import level_errors
 from tests.support.laws import sampler_of
 from tests.support.scales import try_scales
+from tests.support.spec import spec_in
 from tests.support.universe import universe_of
 
 FALSE_ALARM = 1e-6
@@ -108,16 +108,13 @@ def coverages(table: PublicTable, mechanism: str, law: str, fudge: float) -> dic
     return shares
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "law"),
-    [
-        *(("inftda", "gaussian"), ("inftda_reconciled", "laplace"), ("inftda_shrunk", "laplace")),
-        *(thorough("inftda_lenient", law) for law in LAWS),
-        *(thorough("inftda", "laplace"), thorough("inftda_reconciled", "gaussian")),
-        thorough("inftda_shrunk", "gaussian"),
-    ],
-)
-def test_each_level_and_true_count_is_covered_as_is_promised(mechanism: str, law: str) -> None:
+@pytest.mark.parametrize(("mechanism", "law"), [
+    *(("inftda", "gaussian"), ("inftda_reconciled", "laplace"), ("inftda_shrunk", "laplace")),
+    *(thorough("inftda_lenient", law) for law in LAWS),
+    *(thorough("inftda", "laplace"), thorough("inftda_reconciled", "gaussian")),
+    thorough("inftda_shrunk", "gaussian"),
+])  # fmt: skip
+def test_each_level_and_true_count_is_covered_as_is_promised(mechanism, law):
     """By level and true count, coverage is not below nine in ten by more than chance; it would be with narrower margins."""
     table = made_up()
     kept, fudged = (coverages(table, mechanism, law, fudge) for fudge in (1.0, NARROWER[law]))
@@ -129,7 +126,7 @@ def test_each_level_and_true_count_is_covered_as_is_promised(mechanism: str, law
     assert len({of for of, share in fudged.items() if share < least}) >= 6
 
 
-def test_every_cell_of_a_level_keeps_within_its_bound_as_often_as_is_said() -> None:
+def test_every_cell_of_a_level_keeps_within_its_bound_as_often_as_is_said():
     """Over many releases the cells of each level, also those without a row, are within the bound in 95 of 100 or more."""
     paths = [(str(number // 3), str(number)) for number in range(6)]
     tree, sigma, runs = universe_of([paths, paths], [0, 1, 0, 1]).tree, 3.0, 400
@@ -166,8 +163,7 @@ def planned(folder: Path, mechanism: str, law: str, epsilon: float, split: Any, 
         "budget": {"epsilon": 100.0, "delta": 1e-3},
         **keys,
     }
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    return make_plan(load_spec(folder / "spec.yaml"))
+    return make_plan(load_spec(spec_in(folder, spec)))
 
 
 def tried(plan: Plan, table: PublicTable, law: str, seed: int) -> Trial:
@@ -234,7 +230,7 @@ def covered_cells(plan: Plan, table: PublicTable, trial: Trial, less: float) -> 
 @pytest.mark.parametrize(
     ("mechanism", "law"), [("cbdp", "gaussian"), thorough("cbdp", "laplace"), thorough("inftda_reconciled", "laplace")]
 )
-def test_cells_of_views_are_covered_as_is_promised(tmp_path: Path, law: str, mechanism: str) -> None:
+def test_cells_of_views_are_covered_as_is_promised(tmp_path, law, mechanism):
     """By view and true count, cells that are released as 0 included, nine in ten intervals cover, but for chance; narrower ones do not."""
     plan, table = towns(tmp_path, law, mechanism)
     trial = tried(plan, table, law, seed=3)
@@ -255,19 +251,13 @@ MANY_ROWS, MANY_MARKS = 30, 5  # of a level; fewer say little about a share
 
 @dataclass(frozen=True)
 class Case:
-    """A survey of which few zones are large, so that many rows are noise, and who releases it.
-
-    Attributes:
-        epsilon: so that noise has a scale of 1 to 4.
-        zones: of 256 no margin is measured, of 40 all are.
-        most_settled: how many leaves are settled together; of more, levels are calibrated to margins.
-    """
+    """A survey of which few zones are large, so that many rows are noise, and who releases it."""
 
     mechanism: str
     law: str
-    epsilon: float
-    zones: int = 256
-    most_settled: int = MOST_SETTLED
+    epsilon: float  # so that noise has a scale of 1 to 4
+    zones: int = 256  # of 256 no margin is measured, of 40 all are
+    most_settled: int = MOST_SETTLED  # how many leaves are settled together; of more, levels are calibrated to margins
 
     def __str__(self) -> str:
         return f"{self.mechanism}, {self.law}, {self.zones} zones, {self.most_settled} settled"
@@ -319,33 +309,27 @@ def means(shares: dict[int, list[float | None]]) -> dict[int, tuple[float, float
 
 
 @pytest.mark.heavy("it releases a survey of 256 zones dozens of times: its shares are means over releases")
-@pytest.mark.parametrize(
-    "case",
-    [
-        Case("inftda", "gaussian", 3.1),
-        thorough(Case("inftda", "laplace", 1.7)),
-        Case("inftda_reconciled", "gaussian", 3.1),
-        thorough(Case("inftda_lenient", "gaussian", 3.1)),
-        thorough(Case("inftda_lenient", "laplace", 2.5)),
-        thorough(Case("inftda_shrunk", "gaussian", 3.1)),
-        Case("inftda_shrunk", "laplace", 1.7),
-        thorough(Case("gaussian", "gaussian", 2.8)),
-        Case("gaussian", "laplace", 1.0),
-        *(
-            (thorough if law == "laplace" else pytest.param)(Case(mechanism, law, 4.0, 40, most_settled))
-            for law in LAWS
-            for mechanism, most_settled in (
-                *(("cbdp", MOST_SETTLED), ("inftda", MOST_SETTLED), ("inftda", 100), ("inftda_reconciled", 100)),
-            )
-        ),
-    ],
-    ids=str,
-)
-def test_rows_keep_their_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
-    """Of a level's rows at most a share α misses its count on average, few marked rows are noise, no more rows are noise than is said, and no error is beyond its bound.
-
-    The last two may fail with a stated risk; by chance alone they fail more often than is allowed here once in ten thousand times.
-    """
+@pytest.mark.parametrize("case", [
+    Case("inftda", "gaussian", 3.1),
+    thorough(Case("inftda", "laplace", 1.7)),
+    Case("inftda_reconciled", "gaussian", 3.1),
+    thorough(Case("inftda_lenient", "gaussian", 3.1)),
+    thorough(Case("inftda_lenient", "laplace", 2.5)),
+    thorough(Case("inftda_shrunk", "gaussian", 3.1)),
+    Case("inftda_shrunk", "laplace", 1.7),
+    thorough(Case("gaussian", "gaussian", 2.8)),
+    Case("gaussian", "laplace", 1.0),
+    *(
+        (thorough if law == "laplace" else pytest.param)(Case(mechanism, law, 4.0, 40, most_settled))
+        for law in LAWS
+        for mechanism, most_settled in (
+            *(("cbdp", MOST_SETTLED), ("inftda", MOST_SETTLED), ("inftda", 100), ("inftda_reconciled", 100)),
+        )
+    ),
+], ids=str)  # fmt: skip
+def test_rows_keep_their_promises(tmp_path, monkeypatch, case):
+    """Of a level's rows at most a share α misses its count on average, few marked rows are noise, no more rows are noise than is said, and no error is beyond its bound."""
+    # The last two may fail with a stated risk; by chance alone they fail more often than is allowed here once in ten thousand times.
     monkeypatch.setattr(tasks.mechanisms, "MOST_SETTLED", case.most_settled)
     plan, table = case.survey(tmp_path)
     tree, more, looked, beyond = table.tree, 0, 0, 0

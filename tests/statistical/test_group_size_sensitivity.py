@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION
-from tasks.sizes.statistics import CHAIN, SIZES, TAILS, Statistic, chain_of
+from tasks.sizes.statistics import CHAIN, SIZES, TAILS, chain_of
 from tasks.sizes.tables import tails_of
 
 Groups = tuple[tuple[int, int], ...]  # the region and the size of each
@@ -79,7 +79,7 @@ TABLE = {  # what is measured of a level, and Δ₁, which equals Δ₂²
 
 @pytest.mark.parametrize("name", TABLE)
 @pytest.mark.parametrize(("regions", "largest"), [(1, 2), (1, 4), (2, 3), (3, 2)])
-def test_one_person_moves_a_level_as_far_as_the_table_says(name: str, regions: int, largest: int) -> None:
+def test_one_person_moves_a_level_as_far_as_the_table_says(name, regions, largest):
     """Not further, and in some table so far: sums that the paper takes to move by 1 move by N, |R| or N |R|."""
     measure, expected = TABLE[name]
     bound = {"1": 1, "2": 2, "N": largest, "|R|": regions, "N |R|": largest * regions}[expected]
@@ -89,9 +89,7 @@ def test_one_person_moves_a_level_as_far_as_the_table_says(name: str, regions: i
 @pytest.mark.parametrize("statistic", [SIZES, TAILS, CHAIN], ids=lambda of: of.name)
 @pytest.mark.parametrize("relation", [ADD_REMOVE, SUBSTITUTION])
 @pytest.mark.parametrize(("regions", "largest", "records"), [(1, 3, 1), (1, 3, 2), (2, 3, 1), (2, 3, 2), (1, 3, 3)])
-def test_sensitivities_of_mechanisms_hold(
-    statistic: Statistic, relation: str, regions: int, largest: int, records: int
-) -> None:
+def test_sensitivities_of_mechanisms_hold(statistic, relation, regions, largest, records):
     """No unit moves a level further, and under add_remove or with one or two records some unit moves it so far."""
     stated = statistic.sensitivity(relation, records, regions)
     found = furthest(lambda counts: statistic.of(counts[:, 1:]), regions, largest, relation, records)

@@ -61,9 +61,7 @@ def furthest(neighbours: str, most: int, distinct: str | None, level: str) -> in
 @pytest.mark.parametrize("neighbours", [ADD_REMOVE, SUBSTITUTION])
 @pytest.mark.parametrize("level", PARTITIONS)
 @pytest.mark.parametrize(("charged_for", "kept"), [(None, None), ("area", "area"), ("place", "place"), ("place", None)])
-def test_what_a_release_costs_a_larger_unit_is_never_too_little(
-    neighbours: str, level: str, charged_for: str | None, kept: str | None
-) -> None:
+def test_what_a_release_costs_a_larger_unit_is_never_too_little(neighbours, level, charged_for, kept):
     """For all units with at most M records, no level moves further than its charge for m records, grown; without distinct it is exact."""
     below = {"area": {"root": 2, "area": 1, "place": 1}, "place": {"root": 4, "area": 2, "place": 1}}
     for m, most in combinations(range(1, 5), 2):
@@ -75,7 +73,7 @@ def test_what_a_release_costs_a_larger_unit_is_never_too_little(
         assert charged_for or real == grown
 
 
-def test_who_enforces_a_bound_is_not_asked_for_more() -> None:
+def test_who_enforces_a_bound_is_not_asked_for_more():
     """A release whose bound ingest ensures costs every unit the same; its bound is nobody's promise."""
     one, five = Spending(CAP.rho / 20, (), 0.1, 1e-3, contributions=enforced(1)), Fraction(1)
     assert growth(enforced(1), promise(5)) == five
@@ -90,7 +88,7 @@ def test_who_enforces_a_bound_is_not_asked_for_more() -> None:
     assert weakest_promise([promise(3, "area", cells="")]) == promise(3, "area", cells="")
 
 
-def test_what_costs_epsilon_grows_as_group_privacy_says() -> None:
+def test_what_costs_epsilon_grows_as_group_privacy_says():
     """ε of noise without ρ grows as Δ₁ does, δ with it in whole steps, τ by the cells that are touched; the order is none."""
     first = Spending(Fraction(0), ((0.1, 0.0), (0.2, 1e-6)), 0.3, 1e-3, Fraction(1, 2**90), promise(2))
     more = replace(first, contributions=promise(5))
@@ -145,7 +143,7 @@ def real_delta(first: Fraction, left_after: Fraction, most: int, epsilon: float)
 
 
 @pytest.mark.parametrize("most", [2, 5])
-def test_the_cap_holds_for_a_unit_with_all_that_is_promised(most: int) -> None:
+def test_the_cap_holds_for_a_unit_with_all_that_is_promised(most):
     """By enumeration of all outcomes, what the grown charges leave keeps the cap's δ; what plain charges leave does not."""
     rho = CAP.rho * Fraction(9, 10) / most**2
     first = Spending(rho, (), math.inf, CAP.delta, contributions=promise(1))
@@ -156,7 +154,7 @@ def test_the_cap_holds_for_a_unit_with_all_that_is_promised(most: int) -> None:
     assert real_delta(rho, plain, most, CAP.epsilon) > CAP.delta
 
 
-def test_a_later_promise_is_admitted_by_what_the_earlier_releases_cost_it() -> None:
+def test_a_later_promise_is_admitted_by_what_the_earlier_releases_cost_it():
     """A release that promises more records is refused with both figures, and the order of the two does not matter."""
     terms = DatasetTerms("trips", "one person", ADD_REMOVE, CAP)
     small = Spending(CAP.rho / 10, (), math.inf, CAP.delta, contributions=promise(1))
@@ -169,7 +167,7 @@ def test_a_later_promise_is_admitted_by_what_the_earlier_releases_cost_it() -> N
     assert check_fits(spent_on(replace(small, rho=CAP.rho / 30)), terms, large).epsilon <= CAP.epsilon
 
 
-def test_exactly_and_at_most_do_not_go_together() -> None:
+def test_exactly_and_at_most_do_not_go_together():
     """A total that was published exactly holds no promise of fewer records; where ingest bounds one of them, both may be."""
     terms = DatasetTerms("trips", "one person", SUBSTITUTION, CAP)
     exact, at_most = (
@@ -185,7 +183,7 @@ def test_exactly_and_at_most_do_not_go_together() -> None:
     assert claimed_units([exact.contributions]) == "every unit with exactly 1 record, as the data owner promises"
 
 
-def test_what_would_fit_is_told_for_the_larger_unit() -> None:
+def test_what_would_fit_is_told_for_the_larger_unit():
     """Noise that costs ε alone gets a fifth of what is left where others promise five records, and just fits."""
     before = [Spending(Fraction(0), ((0.5, 0.0),), 0.5, CAP.delta, contributions=promise(5))]
     fits = epsilon_beside(before, CAP, 0.0, contributions=promise(1))
@@ -200,9 +198,8 @@ RECORDS = 12
 
 
 @pytest.fixture
-def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, float, Cap], Plan]]:
+def planned(tmp_path: Path, own_home: Path) -> Iterator[Callable[[int, float, Cap], Plan]]:
     """Return a function from m, ε and a cap to the plan of a release of a small table, in a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     (tmp_path / "trips.csv").write_text("home,work\n" + "a,a\n" * 50)
     (tmp_path / "codebook.csv").write_text("area\na\nb\n")
 
@@ -225,7 +222,7 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     return plan
 
 
-def test_distinct_records_are_so_in_the_same_cells(planned: Callable[..., Plan], tmp_path: Path) -> None:
+def test_distinct_records_are_so_in_the_same_cells(planned, tmp_path):
     """What a promise of distinct records is about follows from columns, levels and codebooks, not from a level's name alone."""
     plan, trips = planned(2, 0.5, CAP), planned(3, 0.5, CAP)
 
@@ -241,11 +238,9 @@ def test_distinct_records_are_so_in_the_same_cells(planned: Callable[..., Plan],
     assert about(planned(3, 0.5, CAP), "area") != about(plan, "area")
 
 
-def test_an_attack_refutes_the_sum_of_charges_and_not_the_ledger(planned: Callable[..., Plan]) -> None:
-    """Two releases with the noise that was charged tell a unit with twelve records from none better than their charges say.
-
-    What the ledger states for units with twelve records is not refuted. The attack sees as many pairs of releases as it needs.
-    """
+def test_an_attack_refutes_the_sum_of_charges_and_not_the_ledger(planned):
+    """Two releases with the noise that was charged tell a unit with twelve records from none better than their charges say."""
+    # What the ledger states for units with twelve records is not refuted. The attack sees as many pairs of releases as it needs.
     cap, often = cap_of(40.0, 0.01), 400
     plans = [planned(1, 0.5, cap), planned(RECORDS, 0.1, cap)]
     with store() as con:

@@ -41,10 +41,8 @@ DRAWS = 100_000
 LEAST_EXPECTED = 50  # draws in each of the pooled tails, so that the chi-square approximation holds far out
 WIDE = 4_096.0  # a table whose guide leaves many draws open
 MOVED = Sensitivity(2, 2, 2, 1)
-PLENTY = {
-    GAUSSIAN.name: LevelCost(Fraction(1_000)),
-    LAPLACE.name: LevelCost(epsilon=1e3),
-}  # pays for every scale used here
+# pays for every scale used here
+PLENTY = {GAUSSIAN.name: LevelCost(Fraction(1_000)), LAPLACE.name: LevelCost(epsilon=1e3)}
 FAR = 10_000  # records: so far above the threshold that every leaf is kept
 
 
@@ -82,12 +80,10 @@ def frequencies(
 
 
 def goodness_of_fit(noise: IntArray, scale: float, law: str) -> float:
-    """Return the p-value of the chi-square test that noise is of a law and a scale.
-
-    The probability of k is exp(−k²/2σ²), or exp(−|k|/s), over its sum; what lies beyond 40 scales is below 1e-17. Values further
-    out than the last one with LEAST_EXPECTED draws in its tail are pooled with it. Of wide noise neighbouring values are counted
-    together, in runs of about a fortieth of the scale.
-    """
+    """Return the p-value of the chi-square test that noise is of a law and a scale."""
+    # The probability of k is exp(−k²/2σ²), or exp(−|k|/s), over its sum; what lies beyond 40 scales is below 1e-17. Values further
+    # out than the last one with LEAST_EXPECTED draws in its tail are pooled with it. Of wide noise neighbouring values are counted
+    # together, in runs of about a fortieth of the scale.
     furthest = math.ceil(40 * scale) + 10
     values = np.arange(-furthest, furthest + 1)
     expected = np.exp(-((values / scale) ** 2) / 2 if law == GAUSSIAN.name else -np.abs(values) / scale)
@@ -97,14 +93,11 @@ def goodness_of_fit(noise: IntArray, scale: float, law: str) -> float:
     return float(stats.chisquare(frequencies(noise, edge, run), frequencies(values, edge, run, expected)).pvalue)
 
 
-@pytest.mark.parametrize(
-    ("law", "sampler", "scale"),
-    [
-        *((law, sampler, scale) for law, sampler in SAMPLERS for scale in SCALES[law]),
-        *((GAUSSIAN.name, "table", scale) for scale in (WIDE, LARGEST_TABLE_SCALE)),
-    ],
-)
-def test_noise_has_its_law(law: str, sampler: str, scale: float) -> None:
+@pytest.mark.parametrize(("law", "sampler", "scale"), [
+    *((law, sampler, scale) for law, sampler in SAMPLERS for scale in SCALES[law]),
+    *((GAUSSIAN.name, "table", scale) for scale in (WIDE, LARGEST_TABLE_SCALE)),
+])  # fmt: skip
+def test_noise_has_its_law(law, sampler, scale):
     """Its frequencies are those of the exact law, of a tenth less or more noise they are not; neighbouring cells tell nothing of it."""
     noise = noise_of(np.zeros(DRAWS, dtype=np.int64), scale, law, sampler)
     assert goodness_of_fit(noise, scale, law) > FALSE_ALARM
@@ -117,7 +110,7 @@ def test_noise_has_its_law(law: str, sampler: str, scale: float) -> None:
 
 
 @pytest.mark.parametrize("scale", [0.7, 40.0, WIDE])
-def test_ten_million_draws_from_a_table_are_discrete_gaussian(scale: float) -> None:
+def test_ten_million_draws_from_a_table_are_discrete_gaussian(scale):
     """A hundred times as many draws still fit; so many would tell a scale that is half a percent off."""
     noise = noise_of(np.zeros(100 * DRAWS, dtype=np.int64), scale, GAUSSIAN.name, "table")
     assert goodness_of_fit(noise, scale, GAUSSIAN.name) > FALSE_ALARM
@@ -125,7 +118,7 @@ def test_ten_million_draws_from_a_table_are_discrete_gaussian(scale: float) -> N
 
 
 @every_sampler
-def test_noise_does_not_depend_on_the_true_counts(law: str, sampler: str) -> None:
+def test_noise_does_not_depend_on_the_true_counts(law, sampler):
     """Cells with true counts 0, 1, 1,000 and 2**40, side by side, all get noise of the same distribution, and each gets its own."""
     true_counts = np.tile(np.array([0, 1, 1_000, 2**40]), DRAWS // 5)
     noise = noise_of(true_counts, 3.0, law, sampler)
@@ -148,7 +141,7 @@ def refused(law: Law, scale: float, charged: LevelCost, message: str) -> None:
 
 
 @pytest.mark.parametrize("charge", [Fraction(1, 3), Fraction(1, 10**6), Fraction(7), 0.3], ids=str)
-def test_a_scale_that_costs_more_than_its_share_is_refused(charge: Fraction | float) -> None:
+def test_a_scale_that_costs_more_than_its_share_is_refused(charge):
     """The level's own scale is drawn; one float less noise would overspend and is refused before the draw, as is noise without a charge."""
     law = GAUSSIAN if isinstance(charge, Fraction) else LAPLACE
     charged = LevelCost(charge) if law is GAUSSIAN else LevelCost(epsilon=float(charge))
@@ -161,7 +154,7 @@ def test_a_scale_that_costs_more_than_its_share_is_refused(charge: Fraction | fl
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("scale", [0.0, -0.0, math.inf, math.nan, -1.0, -math.inf])
-def test_a_scale_that_is_not_finite_and_positive_is_refused(scale: float, law: str) -> None:
+def test_a_scale_that_is_not_finite_and_positive_is_refused(scale, law):
     """OpenDP would return the data for a scale of zero; such a scale never reaches the sampler, and the sampler refuses it too."""
     refused(LAWS[law], scale, PLENTY[law], "scale must be finite and > 0")
     for sampler in OF_GAUSSIAN.values():
@@ -177,7 +170,7 @@ def fifty_draws(sampler: Sampler) -> list[int]:
 
 
 @of_gaussian
-def test_no_call_no_thread_and_no_forked_child_repeats_a_draw(sampler: Sampler) -> None:
+def test_no_call_no_thread_and_no_forked_child_repeats_a_draw(sampler):
     """Threads that draw at the same moment, a process forked after the sampler was used, and its sibling draw other noise."""
     together = Barrier(2)
 
@@ -224,9 +217,7 @@ def table_of(universe: Universe, occupied: int) -> PublicTable:
 
 
 @of_gaussian
-def test_every_leaf_bears_gaussian_noise_whatever_its_true_count(
-    sampler: Sampler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_leaf_bears_gaussian_noise_whatever_its_true_count(sampler, monkeypatch):
     """Over a whole universe, the noise of leaves with records and of those without has the law; one left out would show."""
     for module in (tasks.noise.task, tasks.noise.measure):
         monkeypatch.setattr(module, "CHUNK_CELLS", 1000)
@@ -240,7 +231,7 @@ def test_every_leaf_bears_gaussian_noise_whatever_its_true_count(
     assert goodness_of_fit(skipped, 3.0, GAUSSIAN.name) < FALSE_ALARM
 
 
-def test_a_histogram_never_shows_a_leaf_without_records() -> None:
+def test_a_histogram_never_shows_a_leaf_without_records():
     """Over many histograms with next to no threshold, no leaf is ever kept that has no record."""
     table, noise, seen = table_of(flat(60), 30), Thresholded(8.0, 2, 1e9, 1.0), set[tuple[int, int]]()
     for _ in range(60):
@@ -251,7 +242,7 @@ def test_a_histogram_never_shows_a_leaf_without_records() -> None:
 
 @pytest.mark.parametrize("neighbours", ["substitution", "add_remove"])
 @pytest.mark.parametrize("records", [1, 3])
-def test_a_unit_alone_in_its_leaves_is_seen_no_oftener_than_delta(neighbours: str, records: int) -> None:
+def test_a_unit_alone_in_its_leaves_is_seen_no_oftener_than_delta(neighbours, records):
     """Of many leaves with one unit's records alone, no more are kept than the charge says; below the threshold it shows."""
     noise = thresholded_for(sensitivity_of(neighbours, records), 1.0, 0.1)
 
@@ -300,7 +291,7 @@ except Exception as fault:
 @pytest.mark.parametrize(
     ("sampler", "fault"), [("discrete_gaussian", "entropy"), ("table_noise", "[Errno 5] Input/output error")]
 )
-def test_without_entropy_nothing_is_drawn(starved: bool, sampler: str, fault: str) -> None:
+def test_without_entropy_nothing_is_drawn(starved, sampler, fault):
     """Where the system gives no entropy a sampler raises instead of drawing; the same process draws where it does."""
     code = WITHOUT_ENTROPY.replace("{starved}", str(starved)).replace("{sampler}", sampler)
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

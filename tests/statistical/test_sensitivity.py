@@ -76,10 +76,8 @@ def most_that_differ(
 
 @cache
 def furthest(name: str, neighbours: str, most: int, promised: Lengths | None, exact: bool, lengths: Lengths) -> int:
-    """Return the largest squared distance of two histograms of a partition that differ in one unit's contribution.
-
-    Whatever the other units contribute, it is the same in both, so that only the one unit's two histograms matter.
-    """
+    """Return the largest squared distance of two histograms of a partition that differ in one unit's contribution."""
+    # Whatever the other units contribute, it is the same in both, so that only the one unit's two histograms matter.
     histograms = histograms_of_one(name, most, promised, exact, lengths)
     if not len(histograms):  # nobody can keep a promise of more records than there are cells
         return 0
@@ -98,10 +96,8 @@ def promise_cells(name: str, lengths: Lengths, promised: Lengths) -> list[frozen
 
 
 def is_tight(name: str, neighbours: str, most: int, promised: Lengths | None, lengths: Lengths) -> bool:
-    """Return whether there are nodes enough, and each with cells of its own, to hold what moves furthest.
-
-    That is so wherever 2m nodes (m under add_remove) contain D cells each. Nodes share all of their cells or none.
-    """
+    """Return whether there are nodes enough, and each with cells of its own, to hold what moves furthest."""
+    # That is so wherever 2m nodes (m under add_remove) contain D cells each. Nodes share all of their cells or none.
     sides = 2 if neighbours == SUBSTITUTION else 1
     if promised is None:  # all records of a unit may be in one node
         return len(set(cells_of(name, lengths))) >= sides
@@ -147,13 +143,9 @@ def keys_of(neighbours: str, most: int, exact: bool | None = None, **keys: Any) 
 @every_case
 @both_trees
 @pytest.mark.parametrize("name", UNIVERSES)
-def test_a_release_charges_every_level_with_its_sensitivity(
-    name: str, first: int, neighbours: str, most: int, exact: bool
-) -> None:
-    """From a spec's keys on, no change of a unit's records moves a level further than it is charged for, and where there are nodes enough one does just so.
-
-    The promise of distinct cells is made at no level and at each level of the codebooks, also below the finest release.
-    """
+def test_a_release_charges_every_level_with_its_sensitivity(name, first, neighbours, most, exact):
+    """From a spec's keys on, no change of a unit's records moves a level further than it is charged for, and where there are nodes enough one does just so."""
+    # The promise of distinct cells is made at no level and at each level of the codebooks, also below the finest release.
     whole, released = trees(name, first)
     names = [None, *(name for axis in whole.axes for name in axis.level_names)]
     reached = {  # a level named for one end is reached in the step that refines this end for so many times
@@ -194,9 +186,7 @@ def test_a_release_charges_every_level_with_its_sensitivity(
 @every_case
 @both_trees
 @pytest.mark.parametrize("name", UNIVERSES)
-def test_no_unit_costs_all_levels_together_more_than_a_release_is_charged(
-    name: str, first: int, neighbours: str, most: int, exact: bool
-) -> None:
+def test_no_unit_costs_all_levels_together_more_than_a_release_is_charged(name, first, neighbours, most, exact):
     """Over all changes by one unit the levels' costs, by their scales, add up to ρ at most; without a promise, to ρ for some unit."""
     whole, released = trees(name, first)
     keys = keys_of(neighbours, most, exact, rho=0.02, split={"geometric": 0.6})
@@ -216,41 +206,28 @@ def test_no_unit_costs_all_levels_together_more_than_a_release_is_charged(
             assert cost.max() == pytest.approx(keys.rho, rel=1e-9)
 
 
-def test_whoever_moves_the_total_moves_the_rest_less() -> None:
+def test_whoever_moves_the_total_moves_the_rest_less():
     """Per level, a unit with k records has at most the share 1 - (1 - k/m)² of what m distinct records can, as the proof says."""
     for most, below in product(range(1, 41), range(1, 45)):
         of = [0, *(l2_sensitivity_squared(ADD_REMOVE, records, below) for records in range(1, most + 1))]
         assert all(most**2 * own <= of[most] * (most**2 - (most - records) ** 2) for records, own in enumerate(of))
 
 
-@pytest.mark.parametrize(
-    ("neighbours", "most", "below", "is_root", "square"),
-    [
-        (SUBSTITUTION, 1, None, False, 2),
-        (ADD_REMOVE, 1, None, False, 1),
-        (ADD_REMOVE, 5, None, False, 25),
-        (SUBSTITUTION, 5, None, False, 50),
-        (ADD_REMOVE, 5, 1, False, 5),
-        (ADD_REMOVE, 5, 2, False, 9),
-        (SUBSTITUTION, 5, 1_000, False, 50),
-        (ADD_REMOVE, 7, 3, False, 19),
-        (ADD_REMOVE, 8, 3, False, 22),
-        (SUBSTITUTION, 7, 3, True, 49),
-        (ADD_REMOVE, 7, None, True, 49),
-        (ADD_REMOVE, MOST_RECORDS, None, True, 2**40),
-        (SUBSTITUTION, MOST_RECORDS, None, False, 2**41),
-    ],
-)
-def test_sensitivities_have_the_values_of_the_formula(
-    neighbours: str, most: int, below: int | None, is_root: bool, square: int
-) -> None:
+@pytest.mark.parametrize(("neighbours", "most", "below", "is_root", "square"), [
+    (SUBSTITUTION, 1, None, False, 2), (ADD_REMOVE, 1, None, False, 1), (ADD_REMOVE, 5, None, False, 25),
+    (SUBSTITUTION, 5, None, False, 50), (ADD_REMOVE, 5, 1, False, 5), (ADD_REMOVE, 5, 2, False, 9),
+    (SUBSTITUTION, 5, 1_000, False, 50), (ADD_REMOVE, 7, 3, False, 19), (ADD_REMOVE, 8, 3, False, 22),
+    (SUBSTITUTION, 7, 3, True, 49), (ADD_REMOVE, 7, None, True, 49), (ADD_REMOVE, MOST_RECORDS, None, True, 2**40),
+    (SUBSTITUTION, MOST_RECORDS, None, False, 2**41),
+])  # fmt: skip
+def test_sensitivities_have_the_values_of_the_formula(neighbours, most, below, is_root, square):
     """⌊m/D⌋·D² + (m mod D)², twice that under substitution, m² at the root, worked out by hand."""
     assert l2_sensitivity_squared(neighbours, most, below, is_root=is_root) == square
     assert derivation(neighbours, most, below, is_root=is_root).endswith(f"= {square}")
 
 
 @given(neighbours=st.sampled_from([SUBSTITUTION, ADD_REMOVE]), most=st.integers(1, 200), below=st.integers(1, 300))
-def test_promises_never_raise_a_sensitivity(neighbours: str, most: int, below: int) -> None:
+def test_promises_never_raise_a_sensitivity(neighbours, most, below):
     """Δ₂² grows with m and with D, lies between m and m² on each side, and is that without a promise where D >= m."""
     square = l2_sensitivity_squared(neighbours, most, below)
     sides = 2 if neighbours == SUBSTITUTION else 1
@@ -260,18 +237,13 @@ def test_promises_never_raise_a_sensitivity(neighbours: str, most: int, below: i
     assert (square == l2_sensitivity_squared(neighbours, most)) == (below >= most)
 
 
-@pytest.mark.parametrize(
-    ("neighbours", "most", "below", "named"),
-    [
-        ("add-remove", 1, None, "neighbours"),
-        (SUBSTITUTION, 0, None, "max_records"),
-        (ADD_REMOVE, MOST_RECORDS + 1, None, "max_records"),
-        (ADD_REMOVE, 1, 0, "most_distinct"),
-    ],
-)
-def test_a_relation_or_bound_that_means_nothing_is_refused(
-    neighbours: str, most: int, below: int | None, named: str
-) -> None:
+@pytest.mark.parametrize(("neighbours", "most", "below", "named"), [
+    ("add-remove", 1, None, "neighbours"),
+    (SUBSTITUTION, 0, None, "max_records"),
+    (ADD_REMOVE, MOST_RECORDS + 1, None, "max_records"),
+    (ADD_REMOVE, 1, 0, "most_distinct"),
+])  # fmt: skip
+def test_a_relation_or_bound_that_means_nothing_is_refused(neighbours, most, below, named):
     """An unknown relation and an m or D out of range are refused by name, at the root too."""
     for is_root in (False, True):
         with pytest.raises(ValueError, match=f"^{named} must be "):
@@ -280,7 +252,7 @@ def test_a_relation_or_bound_that_means_nothing_is_refused(
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_cells_below_a_node_are_counted_as_they_are(universes, data: st.DataObject) -> None:
+def test_cells_below_a_node_are_counted_as_they_are(universes, data):
     """D is the most cells of the promise that share a leaf with one node, whatever the two partitions."""
     universe = data.draw(universes)
     depths = [axis.depth for axis in universe.tree.axes]
@@ -339,20 +311,15 @@ def neighbours_of(records: Counter, relation: str) -> list[Counter]:
     return [records - Counter([one]) + Counter([other]) for one, other in product(records, range(len(LEAVES)))]
 
 
-@pytest.mark.parametrize(
-    ("name", "measure"),
-    [
-        ("inftda", SURVIVORS),
-        *((name, of) for name in ("inftda_reconciled", "inftda_shrunk") for of in (ALL, ABOVE, SURVIVORS)),
-        *(pytest.param("inftda_lenient", of, marks=pytest.mark.thorough) for of in (ALL, ABOVE, SURVIVORS)),
-    ],
-)
+@pytest.mark.parametrize(("name", "measure"), [
+    ("inftda", SURVIVORS),
+    *((name, of) for name in ("inftda_reconciled", "inftda_shrunk") for of in (ALL, ABOVE, SURVIVORS)),
+    *(pytest.param("inftda_lenient", of, marks=pytest.mark.thorough) for of in (ALL, ABOVE, SURVIVORS)),
+])  # fmt: skip
 @pytest.mark.parametrize("relation", [ADD_REMOVE, SUBSTITUTION])
-def test_no_unit_moves_what_is_measured_further_than_it_is_charged(name: str, measure: Measure, relation: str) -> None:
-    """Given any noisy counts, neighbouring tables differ at each level by its sensitivity at most, and some do by all of it.
-
-    With the noisy counts fixed, both releases measure the same cells: these depend on noisy counts alone.
-    """
+def test_no_unit_moves_what_is_measured_further_than_it_is_charged(name, measure, relation):
+    """Given any noisy counts, neighbouring tables differ at each level by its sensitivity at most, and some do by all of it."""
+    # With the noisy counts fixed, both releases measure the same cells: these depend on noisy counts alone.
     depth, charged = UNIVERSE.tree.depth, scheme(name, measure, relation)
     assert charged.measured == scheme(name, SURVIVORS, relation).measured
     assert charged.allocation == scheme(name, SURVIVORS, relation).allocation

@@ -60,7 +60,7 @@ def weights_of(
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize(("neighbours", "exact"), RELATIONS)
 @pytest.mark.parametrize("most", [1, 2])
-def test_no_unit_costs_more_than_what_is_charged(neighbours: str, exact: bool, most: int, choice: str) -> None:
+def test_no_unit_costs_more_than_what_is_charged(neighbours, exact, most, choice):
     """Whatever a unit changes, the divergences of all that is measured add up to ρ at most, and for some unit to ρ but for rounding."""
     for shapes in SHAPES:
         tree, weights = weights_of(shapes, choice, neighbours, most, exact=exact)
@@ -77,7 +77,7 @@ def test_no_unit_costs_more_than_what_is_charged(neighbours: str, exact: bool, m
         assert RHO * (1 - Fraction(1, 10**9)) < max(found) <= RHO
 
 
-def test_a_level_of_only_children_is_paid_once() -> None:
+def test_a_level_of_only_children_is_paid_once():
     """A tree with such levels costs what the tree without them does, at the same noise."""
     longer, shorter = (
         weights_of((of,), "cascade", ADD_REMOVE, 1, exact=False)[1]

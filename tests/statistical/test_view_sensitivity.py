@@ -99,7 +99,7 @@ def number_of(name: str, scheme: Scheme) -> int:
     return scheme.tree.depth if name == "leaves" else next(of for of, own in scheme.names.items() if own == name)
 
 
-def test_views_see_what_they_are_said_to_see() -> None:
+def test_views_see_what_they_are_said_to_see():
     """Each view joins exactly the leaves that it cannot tell apart, and no cell of it is empty."""
     tree, views = town()
     areas = [of.ravel() for of in np.meshgrid(np.arange(4), np.arange(3), indexing="ij")]
@@ -113,13 +113,9 @@ def test_views_see_what_they_are_said_to_see() -> None:
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 @pytest.mark.parametrize("distinct", DISTINCT)
-def test_no_unit_moves_a_view_further_than_it_is_charged_for(
-    relation: tuple[str, int, bool], distinct: str | None, law: str
-) -> None:
-    """Over all neighbouring tables no view moves further than its Δ₁ and Δ₂², and without a promise some moves each just so far.
-
-    A public total does not move and is not charged. All views of one pair of tables together move no further than all that is charged.
-    """
+def test_no_unit_moves_a_view_further_than_it_is_charged_for(relation, distinct, law):
+    """Over all neighbouring tables no view moves further than its Δ₁ and Δ₂², and without a promise some moves each just so far."""
+    # A public total does not move and is not charged. All views of one pair of tables together move no further than all that is charged.
     scheme = scheme_for("cbdp", law, relation, distinct)
     differences, is_exact = differences_of(relation, distinct), relation[2]
     of_number = dict(zip(scheme.measured, scheme.sensitivities, strict=True))
@@ -149,13 +145,9 @@ def test_no_unit_moves_a_view_further_than_it_is_charged_for(
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 @pytest.mark.parametrize("mechanism", ["cbdp", "inftda_reconciled"])
 @pytest.mark.parametrize("relation", [*RELATIONS, (SUBSTITUTION, 1, False)], ids=str)
-def test_no_pair_of_tables_costs_more_than_all_views_and_levels_are_charged(
-    mechanism: str, law: str, relation: tuple[str, int, bool]
-) -> None:
-    """Over all neighbouring tables the costs of all views and levels add up to the charge at most, and without a promise one to just that.
-
-    All shares add up to 1 exactly, ρ of all charges to ρ exactly, and ε of all charges to no more than ε and hardly less.
-    """
+def test_no_pair_of_tables_costs_more_than_all_views_and_levels_are_charged(mechanism, law, relation):
+    """Over all neighbouring tables the costs of all views and levels add up to the charge at most, and without a promise one to just that."""
+    # All shares add up to 1 exactly, ρ of all charges to ρ exactly, and ε of all charges to no more than ε and hardly less.
     for distinct in DISTINCT:
         scheme = scheme_for(mechanism, law, relation, distinct)
         guarantee, differences = guarantee_of(scheme), differences_of(relation, distinct)

@@ -5,18 +5,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import yaml
 
 from flows.api import PublishedRelease, release
+from tests.support.keys import PRIVACY as OF_ONE
+from tests.support.spec import spec_in
 
-PRIVACY: dict[str, Any] = {
-    "unit": "one made-up person",
-    "neighbours": "add_remove",
-    "max_records_per_unit": 1,
-    "epsilon": 1.0,
-    "delta": 1.0e-8,
-    "accountant": "zcdp",  # pld takes seconds
-}
+PRIVACY: dict[str, Any] = OF_ONE | {"unit": "one made-up person", "accountant": "zcdp"}  # pld takes seconds
 EXACT = {"privacy": PRIVACY | {"epsilon": 500.0}, "noise": {"sampler": "opendp"}}  # no noise, but for a draw in 10**20
 
 SPEC: dict[str, Any] = {
@@ -30,6 +24,10 @@ SPEC: dict[str, Any] = {
     "privacy": PRIVACY,
     "budget": {"epsilon": 2.0e3, "delta": 1.0e-5},
 }
+GRID: dict[str, Any] = {  # of both axes in an order
+    "hierarchy": {"zone": {"ordered": ["n", "e", "s"]}, "age": {"ordered": 10}},
+    "release": {"grid": ["zone", "age"]},
+}
 
 
 def draw_people(people: int = 600, ages: int = 10) -> pl.DataFrame:
@@ -42,5 +40,4 @@ def draw_people(people: int = 600, ages: int = 10) -> pl.DataFrame:
 def people_released(folder: Path, people: pl.DataFrame | None = None, **keys: Any) -> PublishedRelease:
     """Release the people of a folder, with other keys of the spec; TRELLIS_HOME must be set."""
     (draw_people() if people is None else people).write_csv(folder / "people.csv")
-    (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC | keys))
-    return release(folder / "spec.yaml")
+    return release(spec_in(folder, SPEC | keys))

@@ -119,21 +119,13 @@ def learned(one: Values, other: Values, claim: Claim) -> Guesses:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """A rule by which the table is guessed, fixed before any release is seen.
+    """A rule by which the table is guessed, fixed before any release is seen."""
 
-    Attributes:
-        tables: the true counts of the one and of the other, shape (counts,).
-        scales: those that the noise is taken to have; 0 for counts that are not looked at.
-        law: of the noise, as in LAWS.
-        certain: by how much a release must lean to a table for a guess that is worth its risk.
-        power: how often the claim would be refuted if the noise had these scales, by simulation.
-    """
-
-    tables: tuple[Values, Values]
-    scales: Values
-    law: str
-    certain: float
-    power: float
+    tables: tuple[Values, Values]  # the true counts of the one and of the other, shape (counts,)
+    scales: Values  # those that the noise is taken to have; 0 for counts that are not looked at
+    law: str  # of the noise, as in LAWS
+    certain: float  # by how much a release must lean to a table for a guess that is worth its risk
+    power: float  # how often the claim would be refuted if the noise had these scales, by simulation
 
     def guesses(self, one: Values, other: Values) -> Guesses:
         """Return what is guessed from the counts of releases of either table, shape (releases, counts)."""

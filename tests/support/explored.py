@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import yaml
 from shapely.geometry import box, mapping
 
 from flows.answers.query import QueryAnswer, query_answer
 from flows.api import release
+from tests.support.spec import spec_in
 
 ROWS, COLUMNS = 3, 5  # counties, and towns in each
 COUNTIES = ["Ashford", "Bergen", "Çorlu"]
@@ -51,8 +51,7 @@ def land_released(folder: Path, hierarchy: dict[str, Any], **keys: Any) -> Path:
     homes, works = ([TOWNS[place] for place in of.tolist()] for of in divmod(pairs, len(TOWNS)))
     pl.DataFrame({"home": homes, "work": works}).write_csv(folder / "trips.csv")
     spec = SPEC | {"hierarchy": SPEC["hierarchy"] | hierarchy} | keys
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    return release(folder / "spec.yaml", different_people=True).folder
+    return release(spec_in(folder, spec), different_people=True).folder
 
 
 def asked(folder: Path, where: dict[str, str]) -> QueryAnswer:

@@ -13,33 +13,27 @@ from tasks.laws.law import Sampler
 from tasks.tree.axis import IntArray
 
 
+def left_in(folder: Path) -> Iterator[Path]:
+    """Yield every file below a folder's TRELLIS_HOME, the vault excepted, and below its output folder."""
+    for path in folder.rglob("*"):
+        if path.is_file() and "vault" not in path.parts and path.parent != folder:
+            yield path
+
+
 @dataclass(frozen=True)
 class Made:
-    """A release of the planted counts, finished or failed.
-
-    Attributes:
-        secrets: the true counts of all nodes below the root, whose count is public.
-        fault: what stopped it.
-        said: what it said on the terminal.
-        meanwhile: the files outside the vault that held a planted count while a level was being drawn.
-    """
+    """A release of the planted counts, finished or failed."""
 
     release_id: str
     folder: Path
-    secrets: set[int]
-    fault: BaseException | None
-    said: str
-    meanwhile: set[str]
-
-    def files(self) -> Iterator[Path]:
-        """Yield every file below TRELLIS_HOME, the vault excepted, and below the output folder."""
-        for path in self.folder.rglob("*"):
-            if path.is_file() and "vault" not in path.parts and path.parent != self.folder:
-                yield path
+    secrets: set[int]  # the true counts of all nodes below the root, whose count is public
+    fault: BaseException | None  # what stopped it
+    said: str  # what it said on the terminal
+    meanwhile: set[str]  # the files outside the vault that held a planted count while a level was being drawn
 
     def exposed(self) -> set[str]:
         """Return the files and records that hold, or are named for, a true count."""
-        found = {str(path.relative_to(self.folder)) for path in self.files() if self.is_exposed_by(path)}
+        found = {str(path.relative_to(self.folder)) for path in left_in(self.folder) if self.is_exposed_by(path)}
         with store() as con:
             tables = con.execute("SELECT table_schema, table_name FROM information_schema.tables").fetchall()
             for schema, table in tables:
@@ -85,7 +79,7 @@ class Watch:
         def sample(true_counts: IntArray, scale: float) -> IntArray:
             self.secrets.update(count for count in map(int, true_counts) if count >= self.least)
             now = Made("", self.folder, self.planted or self.secrets, None, "", set())
-            self.meanwhile.update(str(path) for path in now.files() if now.is_exposed_by(path))
+            self.meanwhile.update(str(path) for path in left_in(self.folder) if now.is_exposed_by(path))
             return sampler(true_counts, scale)
 
         return sample
@@ -95,8 +89,3 @@ def hidden(true_counts: IntArray, scale: float) -> IntArray:
     """Add noise of a scale that always comes out alike, so that none is right by chance."""
     generator = np.random.default_rng(crc32(true_counts.tobytes()))
     return true_counts + np.rint(generator.normal(0, scale, true_counts.size)).astype(np.int64)
-
-
-def return_the_truth(true_counts: IntArray, scale: float) -> IntArray:
-    """Add no noise."""
-    return true_counts.copy()

@@ -45,6 +45,17 @@ def change_estimate(noise_rows: dict[str, Any]) -> None:
     noise_rows.update(estimate=None if noise_rows["estimate"] is not None else 0.0)
 
 
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a published folder."""
+    content: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
+    return content
+
+
+def table_of(folder: Path, level: int) -> pl.DataFrame:
+    """Return the published table of a level."""
+    return pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
+
+
 def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change a manifest, with the right checksum."""
     path = folder / "manifest.json"

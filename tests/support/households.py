@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import yaml
 
 from flows.api import PublishedRelease, release
 from tests.support.ages import PRIVACY as OF_PEOPLE
+from tests.support.spec import spec_in
 
 PRIVACY: dict[str, Any] = {key: of for key, of in OF_PEOPLE.items() if key != "accountant"} | {"split": {"finest": 4}}
 EXACT = {"privacy": PRIVACY | {"epsilon": 240.0, "split": "uniform"}}  # no noise, but for one draw in 10**30
@@ -67,8 +67,7 @@ def write_tables(folder: Path, homes: pl.DataFrame, empty: int = 20) -> None:
 
 def write_spec(folder: Path, **keys: Any) -> Path:
     """Write the spec of a folder, with other keys, and return its path."""
-    (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC | keys))
-    return folder / "spec.yaml"
+    return spec_in(folder, SPEC | keys)
 
 
 def homes_released(folder: Path, homes: pl.DataFrame | None = None, **keys: Any) -> PublishedRelease:

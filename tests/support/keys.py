@@ -18,13 +18,8 @@ Keys = dict[str, Any]
 
 ABSENT = "(absent)"  # stands for no key
 EDUCATION = "stage,grade\nlow,0\nlow,1\nhigh,2\nhigh,10\n"
-PRIVACY: Keys = {
-    "unit": "one person",
-    "neighbours": "add_remove",
-    "max_records_per_unit": 1,
-    "epsilon": 1.0,
-    "delta": 1e-8,
-}
+ONE_PERSON: Keys = {"unit": "one person", "neighbours": "add_remove", "max_records_per_unit": 1}
+PRIVACY: Keys = ONE_PERSON | {"epsilon": 1.0, "delta": 1e-8}
 ADULT: Keys = SPEC | {
     "name": "adult",
     "input": {"table": "adult.csv", "features": ["sex", "race", "education"]},

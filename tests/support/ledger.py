@@ -12,7 +12,7 @@ from typing import Any
 
 from flows.planning.composition import cap_of
 from storage.counts.shard_files import read_shard_table
-from storage.database.connections import Connection
+from storage.database.connections import Connection, store, transaction
 from storage.ledger.books import Asked, Cap, Charge, Claim
 from storage.ledger.events import Head, Reservation, head, read_books
 from storage.ledger.spending import Contributions
@@ -45,6 +45,22 @@ def reservation_of(release_id: str, asked: Asked, shares: Sequence[Fraction], **
 def rows_of(con: Connection) -> list[tuple[int, str, str]]:
     """Return the ledger as it stands in the store."""
     return con.execute("SELECT position, event, hash FROM ledger ORDER BY position").fetchall()
+
+
+def events_of(con: Connection) -> list[dict[str, Any]]:
+    """Return all events as they stand in the store."""
+    return [json.loads(text) for _, text, _ in rows_of(con)]
+
+
+def replace_ledger(*events: dict[str, Any]) -> None:
+    """Replace the ledger by these events, with all hashes computed anew, as a forger would."""
+    with store() as con, transaction(con):
+        con.execute("DELETE FROM ledger")
+        last = ""
+        for position, event in enumerate(events):
+            text = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            last = hashlib.sha256(f"{last}\n{text}".encode()).hexdigest()
+            con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [position, text, last])
 
 
 def read_chain(con: Connection) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ from flows.specification.file import load_spec
 from flows.synthetic import write_ready
 from tasks.laws import samplers
 from tasks.synthesize.country import draw_country
-from tests.support.ages import PRIVACY, SPEC, draw_people, people_released
+from tests.support.ages import GRID, PRIVACY, SPEC, draw_people, people_released
 from tests.support.households import LISTED, homes_released
 from tests.support.households import PRIVACY as OF_HOME
 from tests.support.households import SPEC as HOMES
@@ -82,12 +82,6 @@ _VIEWS: dict[tuple[str, str], dict[str, Any]] = {
     ("margins", "people"): {"views": "margins"},
     ("margins", "trips"): {"views": "margins"},
 }
-_GRID: dict[str, Any] = {
-    "hierarchy": {"zone": {"ordered": ["n", "e", "s"]}, "age": {"ordered": 10}},
-    "release": {"grid": ["zone", "age"]},
-}
-
-
 _PAGES = {name: getattr(tasks.folder.publish.task, name) for name in ("report", "explorer", "warm_up")}
 
 
@@ -166,12 +160,8 @@ def _released(name: str, place: Path) -> PublishedRelease:
     if table == "trips":
         return _trips_released(place, keys, views, land)
     made = draw_people(PEOPLE + list(ROWS).index(name))  # other people in every dataset
-    keys |= _GRID if family == "grid" else {"release": SPEC["release"]}
-    keys["release"] = keys["release"] | {
-        "formats": ["parquet", "csv", "xlsx"],
-        **rows,
-        **_VIEWS.get((views, table), {}),
-    }
+    keys |= GRID if family == "grid" else {"release": SPEC["release"]}
+    keys["release"] = keys["release"] | {"formats": ["parquet", "csv", "xlsx"]} | rows | _VIEWS.get((views, table), {})
     return people_released(place, made, expected_total=10 * PEOPLE, **keys)
 
 

@@ -50,17 +50,11 @@ print(seconds, peak * 1024, records)
 
 @dataclass(frozen=True)
 class Taken:
-    """What a step took.
+    """What a step took."""
 
-    Attributes:
-        seconds: without the plan.
-        peak: the most memory of its process, bytes.
-        records: that are in the vault after an ingest; 0 after other steps.
-    """
-
-    seconds: float
-    peak: int
-    records: int
+    seconds: float  # without the plan
+    peak: int  # the most memory of its process, bytes
+    records: int  # that are in the vault after an ingest; 0 after other steps
 
 
 def filled(server: Postgres, rows: int, pairs: int, folder: Path) -> Path:

@@ -22,11 +22,7 @@ CHUNK = 1_000_000  # people drawn at a time, which bounds memory
 
 
 def draw_nation(
-    *,
-    areas: tuple[int, ...] = ITALY,
-    flows: int = 14_300_000,
-    people: int = 31_000_000,
-    generator: np.random.Generator,
+    *, areas: tuple[int, ...] = ITALY, flows: int = 14_300_000, people: int = 31_000_000, generator: np.random.Generator
 ) -> Country:
     """Return a nation with exactly the given numbers of areas per level, flows (pairs of sections with people) and people.
 
@@ -67,20 +63,13 @@ class _Rings:
     """Rings of jobs around each section: its municipality, and the rest of its province, its region and the nation.
 
     A ring is a range of jobs with a hole in it, which holds the rings inside. Jobs are numbered from 0, section by section.
-
-    Attributes:
-        first_job: the first job of each section, and the number of all jobs, int64, shape (sections + 1,).
-        low: the first job of the ring, or of the next smaller ring if it is empty, shape (rings, sections); all below too.
-        jobs: the number of jobs in the ring, without the hole, > 0.
-        hole_at: the number of jobs in the ring before the hole.
-        hole: the number of jobs in the hole.
     """
 
-    first_job: IntArray
-    low: IntArray
-    jobs: IntArray
-    hole_at: IntArray
-    hole: IntArray
+    first_job: IntArray  # the first job of each section, and the number of all jobs, int64, shape (sections + 1,)
+    low: IntArray  # the first job of the ring, or of the next smaller ring if it is empty, shape (rings, sections); all below too
+    jobs: IntArray  # the number of jobs in the ring, without the hole, > 0
+    hole_at: IntArray  # the number of jobs in the ring before the hole
+    hole: IntArray  # the number of jobs in the hole
 
 
 def _draw_rings(parents: list[IntArray], generator: np.random.Generator) -> _Rings:

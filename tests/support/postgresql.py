@@ -20,15 +20,10 @@ _DEBIAN = Path("/usr/lib/postgresql")  # where a version's programs are, and not
 
 @dataclass(frozen=True)
 class Postgres:
-    """A running server, which takes a password from everybody.
+    """A running server, which takes a password from everybody."""
 
-    Attributes:
-        port: on 127.0.0.1.
-        folder: of its data; its log lies in it.
-    """
-
-    port: int
-    folder: Path
+    port: int  # on 127.0.0.1
+    folder: Path  # of its data; its log lies in it
 
     @property
     def url(self) -> str:

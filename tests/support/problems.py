@@ -24,14 +24,18 @@ _problem = st.one_of(
 problems = st.lists(_problem, min_size=1, max_size=6)
 
 
+def integers(*values: int) -> IntArray:
+    """Return an array of whole numbers that nobody may write into."""
+    array = np.array(values, dtype=np.int64)
+    array.flags.writeable = False
+    return array
+
+
 def lay_out(parents: Sequence[Problem]) -> tuple[IntArray, IntArray, IntArray]:
     """Return the arguments of an optimiser, read-only, so that writing into them fails."""
-    noisy = np.array([count for counts, _ in parents for count in counts], dtype=np.int64)
-    first_cell = np.cumsum([0, *(len(counts) for counts, _ in parents)])
-    totals = np.array([total for _, total in parents], dtype=np.int64)
-    for array in (noisy, first_cell, totals):
-        array.flags.writeable = False
-    return noisy, first_cell, totals
+    noisy = integers(*(count for counts, _ in parents for count in counts))
+    first_cell = integers(*np.cumsum([0, *(len(counts) for counts, _ in parents)]))
+    return noisy, first_cell, integers(*(total for _, total in parents))
 
 
 def solve(optimise: Optimiser, parents: Sequence[Problem]) -> list[list[int]]:

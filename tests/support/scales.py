@@ -9,14 +9,14 @@ from flows.trials.in_memory import PublicTable, Trial, try_release
 from storage.ledger.books import reserved_charges
 from storage.releases.parts import Part
 from storage.releases.register import Release
-from storage.releases.terms import SURVIVORS, FileTerms, Intervals, RunTerms, Terms
+from storage.releases.terms import SURVIVORS, FileTerms
 from tasks.accounting.sensitivity import sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import Law, LevelNoise
 from tasks.mechanisms import AUTO, Mechanism, measuring
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp
-from tests.support.facts import PRIVACY
+from tests.support.steps import TERMS
 
 
 def try_scales(
@@ -48,30 +48,10 @@ def try_scales(
         for level, scale in enumerate(scales)
     )
     mechanism = measuring(mechanism, tree)
-    privacy = PRIVACY
-    terms = Terms(
-        axes=tuple(axis.name for axis in tree.axes),
-        steps=tree.steps,
-        mechanism=mechanism.name,
-        priority=priority,
-        sampler="",
-        keep_vault=False,
-        keep_noisy_counts=True,
-        published_spec={},
-        unprotected=(),
-        how_counted="",
-        codebooks={},
-        unlisted=(),
-        waived=(),
-        csv=None,
-        records=False,
-        noisy_counts=False,
-        intervals=Intervals(confidence=0.9),
-        privacy=privacy,
-        run=RunTerms("threads", None),
-        files=FileTerms("", {}),
-        measure=SURVIVORS if mechanism.measure == AUTO else mechanism.measure,
-    )
+    measure = SURVIVORS if mechanism.measure == AUTO else mechanism.measure
+    own = {"mechanism": mechanism.name, "priority": priority, "sampler": "", "noisy_counts": False, "measure": measure}
+    axes = tuple(axis.name for axis in tree.axes)
+    terms = replace(TERMS, axes=axes, steps=tree.steps, files=FileTerms("", {}), **own)
     release = Release("trial", "trial", "trial", "reserved", "", "", "", terms, "", levels)
     return try_release(table, release, reserved_charges(release.id, levels), mechanism, sampler)
 

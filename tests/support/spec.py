@@ -1,6 +1,9 @@
 """The spec of the small made-up country, of which every user begins."""
 
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 SPEC: dict[str, Any] = {
     "name": "synthetic",
@@ -20,3 +23,9 @@ SPEC: dict[str, Any] = {
     "budget": {"epsilon": 10.0, "delta": 1.0e-7},
     "output": "out",
 }
+
+
+def spec_in(folder: Path, keys: dict[str, Any], name: str = "spec.yaml") -> Path:
+    """Write a spec into a folder, and return its path."""
+    (folder / name).write_text(yaml.safe_dump(keys))
+    return folder / name

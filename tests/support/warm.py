@@ -22,14 +22,9 @@ from tempfile import TemporaryDirectory
 from threading import Lock, active_count
 
 LATE = (  # what commands import late, besides modules of Trellis: once here, instead of in every child
-    "dp_accounting.pld.privacy_loss_distribution",
-    "numpy.ctypeslib",
-    "opendp.prelude",
-    "pyarrow.dataset",
-    "rich.progress",
-    "rich.table",
-    "scipy.optimize",
-)
+    "dp_accounting.pld.privacy_loss_distribution", "numpy.ctypeslib", "opendp.prelude", "pyarrow.dataset",
+    "rich.progress", "rich.table", "scipy.optimize",
+)  # fmt: skip
 FEW_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 

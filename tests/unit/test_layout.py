@@ -23,7 +23,7 @@ def imported_by(path: Path) -> Iterator[str]:
             yield from (f"{'.' * node.level}{node.module or ''}.{name.name}" for name in node.names)
 
 
-def test_no_file_imports_a_test_file_or_a_conftest() -> None:
+def test_no_file_imports_a_test_file_or_a_conftest():
     """Every file of the tests imports of the tests what tests/support holds, and nothing else."""
     stems = {path.stem for path in TESTS.rglob("*.py") if path.stem == "conftest" or path.stem.startswith("test_")}
     found = {
@@ -37,25 +37,25 @@ def test_no_file_imports_a_test_file_or_a_conftest() -> None:
     assert found == set()
 
 
-def test_every_file_of_tests_lies_in_a_suite() -> None:
+def test_every_file_of_tests_lies_in_a_suite():
     """Test files lie in a folder of tests/unit, releases, end_to_end, documents, crash, cluster, statistical or browser."""
     suites = {"unit", "releases", "end_to_end", "documents", "crash", "cluster", "statistical", "browser"}
     assert {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")} == suites
 
 
-def test_a_unit_test_can_start_no_process() -> None:
+def test_a_unit_test_can_start_no_process():
     """Whoever starts a process in this suite fails, however it is started."""
     with pytest.raises(AssertionError, match="starts a process"):
         subprocess.run([sys.executable, "--version"], check=True)
 
 
-def test_a_unit_test_can_make_no_release() -> None:
+def test_a_unit_test_can_make_no_release():
     """Whoever makes, finishes or rehearses a release in this suite fails before anything is read."""
     with pytest.raises(AssertionError, match="makes no release"), driver.running("one", "dataset", ""):
         pass
 
 
-def test_a_test_over_the_limit_is_told_what_to_do(request: pytest.FixtureRequest) -> None:
+def test_a_test_over_the_limit_is_told_what_to_do(request):
     """It is named with what it took; at the limit nothing is said, and above it nothing to one with a reason."""
     assert too_much(request.node, LIMIT) == ""
     assert f"{request.node.nodeid} takes {LIMIT + 1} processor seconds" in too_much(request.node, LIMIT + 1)

@@ -10,7 +10,7 @@ UNCOVERED = {
 }
 
 
-def test_every_pair_of_choices_is_in_the_library() -> None:
+def test_every_pair_of_choices_is_in_the_library():
     """Every two values of two factors stand together in a row, but for those that are listed, which stand in none."""
     missing = set()
     for one, other in combinations((LAW, NEIGHBOURS, RECORDS, VIEWS, LAND), 2):

@@ -72,10 +72,8 @@ def test_the_cap_is_raised_for_a_reason(user):
 
 @pytest.mark.thorough
 def test_a_table_of_another_dataset_must_be_answered_for(user):
-    """A second dataset with the same table is warned of in its plan, refused, and let in by either answer.
-
-    What a second version of a dataset releases is charged to the first.
-    """
+    """A second dataset with the same table is warned of in its plan, refused, and let in by either answer."""
+    # What a second version of a dataset releases is charged to the first.
     user.spec("other.yaml", name="other", dataset="other-country")
     assert "synthetic-country" in user.run("plan", "other.yaml", "--json").json()["warnings"][0]
     said = user.run("release", "other.yaml", "--json")

@@ -102,14 +102,10 @@ def assert_wrong(said: Said, named: str = "", field: str | None = None) -> None:
     assert field in {None, said.json()["field"]}
 
 
-@pytest.mark.parametrize(
-    ("command", "changes", "field"),
-    [
-        ("plan", {"schedule": "daily"}, "schedule"),
-        ("release", {"hierarchy": {"levels": ["land", "province", "municipality"]}}, "hierarchy.table"),
-    ],
-    ids=["an unknown key", "another codebook"],
-)
+@pytest.mark.parametrize(("command", "changes", "field"), [
+    ("plan", {"schedule": "daily"}, "schedule"),
+    ("release", {"hierarchy": {"levels": ["land", "province", "municipality"]}}, "hierarchy.table"),
+], ids=["an unknown key", "another codebook"])  # fmt: skip
 def test_wrong_spec(newcomer, command, changes, field):
     """A wrong spec or codebook ends with 2 and {error, field, hint}, on stderr for people, and leaves nothing behind."""
     newcomer.spec(**changes)
@@ -244,9 +240,8 @@ def test_prefect_shows_stages_and_what_is_public(first, prefect, user):
     assert {value for (text,) in inputs for value in map(str, json.loads(text).values())} <= {"[]"}
     assert prefect.parameters(answer["id"]) == [{"spec": str(user.folder / "spec.yaml")}]
     shown = prefect.artifacts(answer["id"])
-    largest = largest_counts(
-        open_folder(Path(answer["folder"])), 1
-    )  # at a level that stands above the noise, which is drawn
+    # at a level that stands above the noise, which is drawn
+    largest = largest_counts(open_folder(Path(answer["folder"])), 1)
     assert ("largest" in shown) == bool(largest and largest.rows)
     assert shown.keys() | {"largest"} == {"progress", "levels", "largest", "statement"}
     assert shown["progress"] == 100
@@ -309,21 +304,17 @@ def readable(path: Path) -> Iterator[bytes]:
 
 
 def holding(words: list[bytes], *folders: Path) -> set[str]:
-    """Return the names of the files below some folders, the vault apart, that hold one of these words.
-
-    Where a name says nothing, as in Prefect's store of results, it is that of the folder.
-    """
+    """Return the names of the files below some folders, the vault apart, that hold one of these words."""
+    # Where a name says nothing, as in Prefect's store of results, it is that of the folder.
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file() and path.parent.name != "vault"]
     found = [path for path in files if any(word in text for text in readable(path) for word in words)]
     return {path.name if path.suffix else path.parent.name for path in found}
 
 
 def test_no_true_count_leaves_the_vault(newcomer, prefect):
-    """A table with a planted count is released; one with a planted count in a row with a bad code is refused, and leaves nothing.
-
-    No file of Prefect or of the store, and nothing said, holds a planted count or a true count above it. The search has power: it
-    finds the counts in the input, and public words in each place that it searches.
-    """
+    """A table with a planted count is released; one with a planted count in a row with a bad code is refused, and leaves nothing."""
+    # No file of Prefect or of the store, and nothing said, holds a planted count or a true count above it. The search has power: it
+    # finds the counts in the input, and public words in each place that it searches.
     data, home = newcomer.folder / "data", newcomer.folder / "home"
     path, codebook = data / "trips.csv", pl.read_csv(data / "codebook.csv", infer_schema=False)
     start, end, *_ = sorted(codebook["municipality"])

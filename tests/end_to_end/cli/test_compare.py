@@ -9,16 +9,13 @@ import pytest
 from flows.trials.baselines import BASELINES
 from flows.trials.comparison import MEASURES
 from tasks.validate.coverage import GROUPS, TRUE_COUNTS
-from tests.support.user import User
 
 COLUMNS = ["mechanism", "epsilon", "run", "level", *MEASURES, "seconds"]
 
 
-def test_mechanisms_are_compared_and_nothing_is_charged(newcomer: User) -> None:
-    """There is a row per mechanism, ε, run and level, of coverage per group of cells, and the JSON holds what is told of them.
-
-    The page has a figure per measure, one of seconds and one of coverage for each ε, and loads nothing.
-    """
+def test_mechanisms_are_compared_and_nothing_is_charged(newcomer):
+    """There is a row per mechanism, ε, run and level, of coverage per group of cells, and the JSON holds what is told of them."""
+    # The page has a figure per measure, one of seconds and one of coverage for each ε, and loads nothing.
     user, folder = newcomer, newcomer.folder / "compared"
     user.spec("public.yaml", public_data=True, noise={"sampler": "table"})
     options = ("--mechanisms", "inftda,inftda_reconciled", "--epsilon", "1,30", "--runs", "2", "--json")
@@ -55,7 +52,7 @@ def test_mechanisms_are_compared_and_nothing_is_charged(newcomer: User) -> None:
     assert not list((user.folder / "home" / "vault").glob("*"))
 
 
-def test_what_cannot_be_compared_is_refused(newcomer: User) -> None:
+def test_what_cannot_be_compared_is_refused(newcomer):
     """An ε out of range, no run, no utility, or a table that may not be seen end with 2 and a reason; a baseline is no mechanism."""
     newcomer.spec("public.yaml", public_data=True)
     newcomer.spec("hay.yaml", mechanism="hay")

@@ -3,13 +3,12 @@
 import polars as pl
 import pytest
 
-from tests.support.postgresql import PASSWORD, USER, Postgres
-from tests.support.user import User
+from tests.support.postgresql import PASSWORD, USER
 
 
 @pytest.mark.thorough
 @pytest.mark.heavy("commands are cold, and a database runs")
-def test_credentials_are_in_nothing_that_a_command_leaves(newcomer: User, postgres: Postgres) -> None:
+def test_credentials_are_in_nothing_that_a_command_leaves(newcomer, postgres):
     """Of a release with Prefect, one that fails at the server and a plan, no file, output or record holds user or password."""
     rows = pl.read_csv(newcomer.folder / "data" / "trips.csv", infer_schema=False).rows()
     create = "CREATE TABLE country_trips (home text, work text, people text)"

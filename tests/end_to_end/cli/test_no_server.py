@@ -37,12 +37,10 @@ def plain(user: User, *arguments: str, ask: str = ASK) -> tuple[int, bool, dict[
     return code, prefect, json.loads(done.stdout)
 
 
-def test_a_release_without_a_server_is_like_any_other(newcomer: User) -> None:
-    """Where the disk is full at the third level it fails; then only what is missing runs, and nothing is charged again.
-
-    It is published, verified, charged and listed; it says that the UI has none of it, and Prefect is not even imported. With
-    run.prefect off no option is needed, and with the option of the command a server is used all the same.
-    """
+def test_a_release_without_a_server_is_like_any_other(newcomer):
+    """Where the disk is full at the third level it fails; then only what is missing runs, and nothing is charged again."""
+    # It is published, verified, charged and listed; it says that the UI has none of it, and Prefect is not even imported. With
+    # run.prefect off no option is needed, and with the option of the command a server is used all the same.
     user = newcomer
     user.spec(run={"prefect": False}, budget={"epsilon": 40.0})
     code, prefect, said = plain(user, "release", "spec.yaml", "--json", ask=FULL_DISK + ASK)
@@ -65,11 +63,9 @@ def test_a_release_without_a_server_is_like_any_other(newcomer: User) -> None:
     assert user.run("audit", "--json").json()["ok"]
 
 
-def test_a_plan_is_approved_released_and_kept(newcomer: User) -> None:
-    """`plan --html` writes a page; `release --approved-plan` takes it once, `show` keeps it, and then it is refused with 3.
-
-    A plan's JSON on stdout is enough; another spec, and a page that cannot be written, end with 2.
-    """
+def test_a_plan_is_approved_released_and_kept(newcomer):
+    """`plan --html` writes a page; `release --approved-plan` takes it once, `show` keeps it, and then it is refused with 3."""
+    # A plan's JSON on stdout is enough; another spec, and a page that cannot be written, end with 2.
     user = newcomer
     said = user.run("plan", "spec.yaml", "--html", "plan.html", "--json")
     approval, page = said.json()["approval"], (user.folder / "plan.html").read_text()

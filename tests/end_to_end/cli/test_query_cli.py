@@ -47,7 +47,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], 
 
 
 @pytest.mark.thorough
-def test_a_release_from_a_notebook_needs_no_server(notebook) -> None:
+def test_a_release_from_a_notebook_needs_no_server(notebook):
     """It publishes, charges and records like the command, leaves no server's files, and the umask as it was."""
     user, (release_id, folder, rows, levels, umask, beneath_a_server) = notebook
     assert Path(folder) == user.folder / "public" / release_id
@@ -60,7 +60,7 @@ def test_a_release_from_a_notebook_needs_no_server(notebook) -> None:
     assert sum(row["count"] for row in rows) == 500
 
 
-def test_a_question_is_answered_from_the_folder_alone(notebook, tmp_path) -> None:
+def test_a_question_is_answered_from_the_folder_alone(notebook, tmp_path):
     """`trellis query` answers without a store, in JSON and for people as Python does; a wrong area ends with 2 and the levels."""
     user, (release_id, folder, rows, *_) = notebook
     told = user.run("query", folder, "--origin", "01", "--json", TRELLIS_HOME=str(tmp_path / "none"))

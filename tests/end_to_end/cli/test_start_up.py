@@ -40,7 +40,7 @@ def imported_by(home: Path, *arguments: str) -> set[str]:
     return set(modules)
 
 
-def test_help_imports_nothing_that_is_slow(tmp_path: Path) -> None:
+def test_help_imports_nothing_that_is_slow(tmp_path):
     """`trellis --help` reads no table and opens no store, and imports nothing of what would; nor is SciPy, before a parent is solved."""
     assert imported_by(tmp_path, "--help").isdisjoint([*NOT_FOR_A_LOOK, "duckdb", "pydantic"])
     script = "import sys, tasks.optimize.chebyshev; sys.exit('scipy.optimize' in sys.modules)"
@@ -48,7 +48,7 @@ def test_help_imports_nothing_that_is_slow(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_look_into_the_store_imports_duckdb_alone(country: Path, tmp_path: Path) -> None:
+def test_a_look_into_the_store_imports_duckdb_alone(country, tmp_path):
     """What was released and spent is answered from DuckDB, without Prefect, the noise, and the libraries of arrays."""
     shutil.copytree(country, tmp_path / "data")
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
@@ -72,7 +72,7 @@ def python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_offers_seven_functions_and_imports_them_when_they_are_used(tmp_path: Path) -> None:
+def test_it_offers_seven_functions_and_imports_them_when_they_are_used(tmp_path):
     """Nothing else has a name in it, and the import alone costs nothing."""
     heavy = "{'flows.api', 'polars', 'duckdb', 'prefect', 'numpy'}"
     script = (
@@ -88,7 +88,7 @@ def test_it_offers_seven_functions_and_imports_them_when_they_are_used(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["tasks.py", "flows/__init__.py"])
-def test_a_foreign_package_is_named(name: str, tmp_path: Path) -> None:
+def test_a_foreign_package_is_named(name, tmp_path):
     """It takes one sentence, which names what was found; nothing of it is run. Commands take no notice of their folder."""
     foreign = tmp_path / name
     foreign.parent.mkdir(exist_ok=True)
@@ -120,11 +120,9 @@ def asked(home: Path, words: str, place: int) -> list[str]:
     return done.stdout.split()
 
 
-def test_shells_are_told_what_completes_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands, datasets, and ids of releases, the newest first; nothing where a spec or a folder stands, so that bash goes on with files.
-
-    Without a store, or with one that cannot be read, no name is known, and nothing is made.
-    """
+def test_shells_are_told_what_completes_a_word(tmp_path, monkeypatch):
+    """Commands, datasets, and ids of releases, the newest first; nothing where a spec or a folder stands, so that bash goes on with files."""
+    # Without a store, or with one that cannot be read, no name is known, and nothing is made.
     home, newest, oldest = tmp_path / "home", "jobs-20260201T000000Z", "jobs-20260101T000000Z"
     assert (asked(home, "trellis show jobs", 2), home.exists()) == ([], False)
     monkeypatch.setenv("TRELLIS_HOME", str(home))

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.support.processes import processes_of
-from tests.support.user import TRELLIS, User
+from tests.support.user import TRELLIS
 
 # Says in the terminal when a package is imported that takes its time.
 TELLING = """
@@ -22,11 +22,9 @@ sys.meta_path.insert(0, Telling())
 
 @pytest.mark.thorough
 @pytest.mark.heavy("a cold release with a server of its own")
-def test_without_a_server_a_release_starts_its_own_and_says_what_begins(loner: User) -> None:
-    """Where no server answers the command starts its own, records every task run there, and leaves none behind.
-
-    It says what begins before anything slow is imported, and then step by step; at the end there is a bar for each level.
-    """
+def test_without_a_server_a_release_starts_its_own_and_says_what_begins(loner):
+    """Where no server answers the command starts its own, records every task run there, and leaves none behind."""
+    # It says what begins before anything slow is imported, and then step by step; at the end there is a bar for each level.
     (loner.folder / "telling").mkdir()
     (loner.folder / "telling" / "sitecustomize.py").write_text(TELLING)
     own = {"COLUMNS": "100", "TERM": "xterm", "PYTHONPATH": str(loner.folder / "telling")}

@@ -18,7 +18,7 @@ print(hashlib.sha256(fitted(sample).tobytes()).hexdigest())
 """
 
 
-def test_a_fit_does_not_depend_on_threads() -> None:
+def test_a_fit_does_not_depend_on_threads():
     """In processes whose linear algebra has one thread or several, and other kernels, the weights are the same to the last bit."""
     settings = ({"OPENBLAS_NUM_THREADS": "1"}, {"OPENBLAS_NUM_THREADS": "4"}, {"OPENBLAS_CORETYPE": "Sandybridge"})
     found = [

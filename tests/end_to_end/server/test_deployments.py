@@ -97,13 +97,13 @@ def pool(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect, country: Pa
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("count", HOW_MANY)
-def test_runs_that_a_worker_is_given_at_once_all_end(pool: Up, count: int) -> None:
+def test_runs_that_a_worker_is_given_at_once_all_end(pool, count):
     """Runs that are triggered at once are all taken, by a server that sends nobody away, and published or refused."""
     assert_published_or_refused(pool, count)
 
 
 @pytest.mark.thorough
-def test_a_run_that_crashed_before_it_began_is_tried_again(pool: Up) -> None:
+def test_a_run_that_crashed_before_it_began_is_tried_again(pool):
     """A run whose process ends before it begins is tried again by the deployment that looks for crashes."""
     (pool.user.folder / "deaths" / "one").touch()
     run = pool.trigger("release/release", spec="many-0.yaml", measure_again=True)
@@ -116,11 +116,9 @@ def test_a_run_that_crashed_before_it_began_is_tried_again(pool: Up) -> None:
 
 
 @pytest.mark.thorough
-def test_deployments_release_what_is_below_the_folder_of_specs(pool: Up) -> None:
-    """A spec below it is released under the release's id; another is refused by that rule; `rerun` reaches the store.
-
-    What a worker's runs say goes to journals and container logs: the rule that rows break, and not how many they are.
-    """
+def test_deployments_release_what_is_below_the_folder_of_specs(pool):
+    """A spec below it is released under the release's id; another is refused by that rule; `rerun` reaches the store."""
+    # What a worker's runs say goes to journals and container logs: the rule that rows break, and not how many they are.
     user = pool.user
     specs = {"one": "one.yaml", "outside": "../outside.yaml", "faulty": "faulty.yaml"}
     runs = {name: pool.trigger("release/release", spec=spec) for name, spec in specs.items()}
@@ -142,7 +140,7 @@ def test_deployments_release_what_is_below_the_folder_of_specs(pool: Up) -> None
 
 
 @pytest.mark.thorough
-def test_the_example_is_released_on_its_first_day(pool: Up) -> None:
+def test_the_example_is_released_on_its_first_day(pool):
     """The first scheduled run of the example declares its series, and its release is that of the run's own day."""
     state: dict[str, Any] = {"type": "SCHEDULED", "state_details": {"scheduled_time": FIRST_OF_THE_MONTH}}
     made = pool.call("/deployments/name/release/monthly-synthetic")["id"]
@@ -156,7 +154,7 @@ def test_the_example_is_released_on_its_first_day(pool: Up) -> None:
 
 
 @pytest.mark.thorough
-def test_a_worker_that_is_told_to_stop_leaves_nothing_running_and_nothing_open(pool: Up) -> None:
+def test_a_worker_that_is_told_to_stop_leaves_nothing_running_and_nothing_open(pool):
     """SIGTERM ends a worker and the processes of the release that it runs; of what they wrote others can read nothing."""
     run = pool.trigger("release/release", spec="one.yaml", measure_again=True)
     pool.reached(run, lambda found: found["state_type"] in {"RUNNING", "COMPLETED", "FAILED"})
@@ -172,7 +170,7 @@ def test_a_worker_that_is_told_to_stop_leaves_nothing_running_and_nothing_open(p
     assert [str(path) for path in files if path.stat().st_mode & 0o077] == []
 
 
-def test_the_schedule_of_the_example_is_its_spec_s() -> None:
+def test_the_schedule_of_the_example_is_its_spec_s():
     """Prefect starts the example's runs when its spec says, once it is switched on; in the file it is off."""
     deployments = yaml.safe_load(PREFECT_FILE.read_text())["deployments"]
     releases = [deployment for deployment in deployments if deployment["entrypoint"] == "flows.release.release"]
@@ -183,7 +181,7 @@ def test_the_schedule_of_the_example_is_its_spec_s() -> None:
     assert scheduled["schedules"] == [{"cron": spec.schedule.cron, "timezone": spec.schedule.timezone, "active": False}]
 
 
-def test_specs_are_taken_from_below_their_folder_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_specs_are_taken_from_below_their_folder_alone(tmp_path, monkeypatch):
     """Whatever path leads elsewhere is refused, and every path where no folder was named."""
     (tmp_path / "specs").mkdir()
     (tmp_path / "specs" / "link.yaml").symlink_to("/etc/passwd")
@@ -197,7 +195,7 @@ def test_specs_are_taken_from_below_their_folder_alone(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("home", ["", "home", "~/.trellis", "/srv/home"])
-def test_a_home_that_is_not_absolute_is_no_home(home: str) -> None:
+def test_a_home_that_is_not_absolute_is_no_home(home):
     """TRELLIS_HOME as deployed is a folder at the root where it is not absolute, and never one below a run's folder."""
     deployed = yaml.safe_load(PREFECT_FILE.read_text())["definitions"]["on_the_worker"]["job_variables"]["env"]
     assert Path(deployed["TRELLIS_HOME"].replace("{{ $TRELLIS_HOME }}", home)) == Path("/", home)

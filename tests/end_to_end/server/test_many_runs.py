@@ -48,13 +48,13 @@ def up(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> Iterator[U
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("count", HOW_MANY)
-def test_runs_that_up_takes_at_once_all_end(up: Up, count: int) -> None:
+def test_runs_that_up_takes_at_once_all_end(up, count):
     """Runs that are triggered at once are all taken, by a server that sends nobody away, and published or refused."""
     assert_published_or_refused(up, count)
 
 
 @pytest.mark.thorough
-def test_a_run_that_crashed_before_it_began_is_tried_again(up: Up) -> None:
+def test_a_run_that_crashed_before_it_began_is_tried_again(up):
     """A run whose process ends before it begins is tried again by `trellis up`, which says so in its states."""
     (up.user.folder / "deaths" / "one").touch()
     assert_tried_again(up, up.trigger("release/release", spec="many-0.yaml", measure_again=True))
@@ -97,11 +97,9 @@ def run_in(client: SyncPrefectClient) -> Callable[..., UUID]:
     return run_in
 
 
-def test_a_run_is_tried_again_so_often_and_no_more(client: SyncPrefectClient, run_in: Callable[..., UUID]) -> None:
-    """A run that crashes each time before it begins is tried again three times, later than now, and then stays crashed.
-
-    Runs that crashed together are scheduled one after the other.
-    """
+def test_a_run_is_tried_again_so_often_and_no_more(client, run_in):
+    """A run that crashes each time before it begins is tried again three times, later than now, and then stays crashed."""
+    # Runs that crashed together are scheduled one after the other.
     run, *others = (run_in(Pending(), Crashed()) for _ in range(3))
     for number in range(TRIES_AGAIN):
         try_again()
@@ -126,9 +124,7 @@ def test_a_run_is_tried_again_so_often_and_no_more(client: SyncPrefectClient, ru
 
 
 @pytest.mark.thorough
-def test_what_did_not_crash_before_it_began_is_left_alone(
-    client: SyncPrefectClient, run_in: Callable[..., UUID], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_did_not_crash_before_it_began_is_left_alone(client, run_in, monkeypatch):
     """A run that had begun, as Prefect or the store knows, failed, was cancelled, has not ended, is alive, is not ours, that
     nobody could start again, or that crashed long ago keeps its state; and all do while somebody else looks.
     """

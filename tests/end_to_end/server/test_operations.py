@@ -27,10 +27,8 @@ pytestmark = [pytest.mark.thorough, pytest.mark.heavy("Trellis is up meanwhile")
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]) -> Iterator[Up]:
-    """Bring Trellis up, with a password, over specs: one by hand, one on a schedule, a series, one too dear, one wrong.
-
-    The folder in which it begins has modules of its own that have the names of ours.
-    """
+    """Bring Trellis up, with a password, over specs: one by hand, one on a schedule, a series, one too dear, one wrong."""
+    # The folder in which it begins has modules of its own that have the names of ours.
     user = settle(tmp_path_factory.mktemp("operator"))
     user = User(user.folder, user.prefect.__class__(user.folder / "home" / "prefect", {}))
     write_large(user.folder / "large")
@@ -86,7 +84,7 @@ def seals_of(user: User, release_id: str) -> set[tuple[int, str, str]]:
     return {(seal["level"], seal["branch"], seal["sha256"]) for seal in shown["seals"]}
 
 
-def test_what_is_up_is_said(up: Up) -> None:
+def test_what_is_up_is_said(up):
     """The address, the schedules and the series, which is not reserved before its first day, are told, and the spec that cannot be scheduled."""
     assert f"Trellis is up: open {up.api.removesuffix('/api')}. " in up.said
     assert "Scheduled: yearly, at 0 3 1 1 * (UTC)." in up.said
@@ -104,7 +102,7 @@ def test_what_is_up_is_said(up: Up) -> None:
     assert [path.name for path in files if path.stat().st_mode & 0o077] == []
 
 
-def test_pages_of_other_servers_and_who_has_no_password_are_refused(up: Up) -> None:
+def test_pages_of_other_servers_and_who_has_no_password_are_refused(up):
     """The operator is told where the password is, and nobody else can read it there."""
     path = Path(up.user.environment["TRELLIS_HOME"]) / "auth"
     auth = f"Basic {b64encode(path.read_bytes().strip()).decode()}"
@@ -121,7 +119,7 @@ def test_pages_of_other_servers_and_who_has_no_password_are_refused(up: Up) -> N
     assert str(path) in up.said or str(path) in (up.process.stderr.readline() if up.process.stderr else "")
 
 
-def test_a_scheduled_run_has_its_name_before_it_starts(up: Up) -> None:
+def test_a_scheduled_run_has_its_name_before_it_starts(up):
     """The runs to come are listed by the release that each will make, and tagged with it and its dataset."""
     coming = {"deployments": {"name": {"any_": ["yearly"]}}, "flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}}
     runs = until(lambda: [run for run in up.call("/flow_runs/filter", coming) if run["name"].startswith("yearly-")])
@@ -130,11 +128,9 @@ def test_a_scheduled_run_has_its_name_before_it_starts(up: Up) -> None:
         assert {f"dataset:{SPEC['dataset']}", f"release:{run['name']}"} <= set(run["tags"])
 
 
-def test_a_release_below_the_folder_is_made(up: Up) -> None:
-    """By the deployment of its spec, or that which takes a path; its run is named for its release.
-
-    Its process imports nothing from the folder in which it begins.
-    """
+def test_a_release_below_the_folder_is_made(up):
+    """By the deployment of its spec, or that which takes a path; its run is named for its release."""
+    # Its process imports nothing from the folder in which it begins.
     again = {"spec": "by-hand.yaml", "measure_again": True}
     for run in [up.ended(up.trigger("release/by-hand")), up.ended(up.trigger("release/release", **again))]:
         assert (run["state_type"], run["parameters"]["spec"]) == ("COMPLETED", "by-hand.yaml")
@@ -144,7 +140,7 @@ def test_a_release_below_the_folder_is_made(up: Up) -> None:
     assert run["name"] in shown["statement"]
 
 
-def test_a_spec_that_is_run_again_asks_before_it_charges(up: Up) -> None:
+def test_a_spec_that_is_run_again_asks_before_it_charges(up):
     """Run, pressed once more, says that this is a new measurement and how to confirm it; nothing is charged."""
     ledger = up.user.run("ledger", "--json").stdout
     for run in [up.ended(up.trigger("release/by-hand")), up.ended(up.trigger("release/release", spec="by-hand.yaml"))]:
@@ -154,7 +150,7 @@ def test_a_spec_that_is_run_again_asks_before_it_charges(up: Up) -> None:
     assert up.user.run("ledger", "--json").stdout == ledger
 
 
-def test_a_day_has_one_release(up: Up) -> None:
+def test_a_day_has_one_release(up):
     """A schedule that is triggered again on a day, at once or later, makes one release, spends once, and fails never."""
     today = f"yearly-{datetime.now(UTC).date().isoformat()}"
     both = [up.ended(run) for run in [up.trigger("release/yearly") for _ in range(2)]]
@@ -168,11 +164,9 @@ def test_a_day_has_one_release(up: Up) -> None:
     assert (third["name"], up.user.run("ledger", "--json").stdout) == (today, spent)
 
 
-def test_what_the_cap_refuses_ends_completed(up: Up) -> None:
-    """A scheduled release that would pass the cap is no failure: it is Completed, called Refused, and named for its day.
-
-    So is it when it is triggered again on that day, and so is a release that was not declared with its series.
-    """
+def test_what_the_cap_refuses_ends_completed(up):
+    """A scheduled release that would pass the cap is no failure: it is Completed, called Refused, and named for its day."""
+    # So is it when it is triggered again on that day, and so is a release that was not declared with its series.
     today = datetime.now(UTC).date().isoformat()
     for run in [up.ended(up.trigger(f"release/{name}")) for name in ("dear", "dear", "series")]:
         assert (run["state_type"], run["state_name"], run["name"][-10:]) == ("COMPLETED", "Refused", today)
@@ -186,7 +180,7 @@ def test_what_the_cap_refuses_ends_completed(up: Up) -> None:
     assert not [id_ for id_ in states(up.user) if id_.startswith("series-")]
 
 
-def test_cancel_keeps_what_is_sealed_and_retry_goes_on(up: Up) -> None:
+def test_cancel_keeps_what_is_sealed_and_retry_goes_on(up):
     """Cancel ends a run at the next chunk; Retry, in another process, uses every seal and charges nothing again."""
     run = up.trigger("release/release", spec="slow.yaml")
     release_id = up.reached(run, lambda found: found["name"].startswith("slow-"))["name"]
@@ -213,7 +207,7 @@ def test_cancel_keeps_what_is_sealed_and_retry_goes_on(up: Up) -> None:
     assert up.user.run("verify", str(up.user.folder / "out" / release_id)).code == 0
 
 
-def test_what_stops_a_run_before_the_reservation_is_shown(up: Up) -> None:
+def test_what_stops_a_run_before_the_reservation_is_shown(up):
     """A spec that is missing, a table that is wrong: what failed, that nothing was charged, and that Retry goes on."""
     ledger = up.user.run("ledger", "--json").stdout
     missing, spoilt = [up.trigger("release/release", spec=spec) for spec in ("to-come.yaml", "spoilt.yaml")]
@@ -230,15 +224,14 @@ def test_what_stops_a_run_before_the_reservation_is_shown(up: Up) -> None:
     assert begun.startswith("spoilt-")
     assert (begun in states(up.user), up.user.run("ledger", "--json").stdout) == (False, ledger)
     good = (up.user.folder / "data" / "trips.csv").read_bytes()
-    (up.user.folder / "data" / "faulty.csv").write_bytes(
-        good[: good.rindex(b"\n", 0, -1) + 1]
-    )  # other people's records
+    # other people's records
+    (up.user.folder / "data" / "faulty.csv").write_bytes(good[: good.rindex(b"\n", 0, -1) + 1])
     up.set_state(spoilt, "SCHEDULED", "AwaitingRetry")
     ended = up.ended(spoilt)
     assert (ended["state_type"], ended["name"], states(up.user)[begun]) == ("COMPLETED", begun, "published")
 
 
-def test_what_only_a_caller_may_read_is_in_no_log(up: Up) -> None:
+def test_what_only_a_caller_may_read_is_in_no_log(up):
     """How many rows are at fault, and how many units were cut, is told to whoever gives a command, and not to `runs.log`."""
     run = up.ended(up.trigger("release/release", spec="counted.yaml"))
     assert run["state_type"] == "COMPLETED"
@@ -251,7 +244,7 @@ def test_what_only_a_caller_may_read_is_in_no_log(up: Up) -> None:
     assert said == f"{CUT:,} units were cut to at most 1 records.\n"
 
 
-def test_a_direct_run_that_was_killed_is_marked(up: Up) -> None:
+def test_a_direct_run_that_was_killed_is_marked(up):
     """While Trellis is up its run turns Crashed by itself, with the task runs that it has left, and its release has failed."""
     process = up.user.start("release", "specs/killed.yaml")
     killed = str(until(lambda: next((id_ for id_ in states(up.user) if id_.startswith("killed-")), None)))
@@ -267,7 +260,7 @@ def test_a_direct_run_that_was_killed_is_marked(up: Up) -> None:
     assert up.user.run("abandon", killed).code == 0
 
 
-def test_a_command_reports_to_the_server_that_is_up(up: Up) -> None:
+def test_a_command_reports_to_the_server_that_is_up(up):
     """`trellis release` finds it by the address file; a second `trellis up` says where it is, and a port in use is named."""
     said = up.user.run("release", "specs/by-hand.yaml", "--json")
     assert said.code == 0, said.stderr
@@ -286,7 +279,7 @@ def test_a_command_reports_to_the_server_that_is_up(up: Up) -> None:
     assert up.user.run("up", "nowhere").code == 2
 
 
-def test_it_ends_cleanly_and_comes_up_again(up: Up) -> None:
+def test_it_ends_cleanly_and_comes_up_again(up):
     """SIGTERM ends it with all that it has started; up again, it knows every run, and reserves no series."""
     ran = {"flow_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CANCELLED"]}}}}
     runs = up.call("/flow_runs/count", ran)

@@ -6,7 +6,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
@@ -20,15 +19,10 @@ from tests.support.user import User
 
 Seals = set[tuple[int, str, str]]
 
-pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a large release is stopped, three times, and a server runs")]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _ctrl_c_interrupts() -> Iterator[None]:
-    """Let SIGINT interrupt also where the tests run in a shell's background, in which it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = [
+    *(pytest.mark.thorough, pytest.mark.heavy("a large release is stopped, three times, and a server runs")),
+    pytest.mark.usefixtures("_ctrl_c_interrupts"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +70,9 @@ def stop(
 
 @pytest.fixture(scope="module")
 def stopped(user: User, prefect: Prefect) -> str:
-    """Stop a release by Ctrl-C, SIGTERM and the UI's Cancel, and return it.
-
-    Each ends with 130 at the next chunk, and the release has failed and says how to go on; every seal of before stays, bit for bit.
-    Meanwhile the store answers. Cancel is heard from a server that answers only those who know its password.
-    """
+    """Stop a release by Ctrl-C, SIGTERM and the UI's Cancel, and return it."""
+    # Each ends with 130 at the next chunk, and the release has failed and says how to go on; every seal of before stays, bit for bit.
+    # Meanwhile the store answers. Cancel is heard from a server that answers only those who know its password.
     api, password = (prefect.environment[f"PREFECT_API_{key}"] for key in ("URL", "AUTH_STRING"))
     process = user.start("release", "spec.yaml")
     id_ = str(until(lambda: next(iter(states(user)), None)))
@@ -103,7 +95,7 @@ def stopped(user: User, prefect: Prefect) -> str:
     return id_
 
 
-def test_what_was_edited_since_is_refused(user: User, stopped: str) -> None:
+def test_what_was_edited_since_is_refused(user, stopped):
     """A release keeps the spec that it was reserved with, however it is laid out, and the codebook, whose hashes are named."""
     spec, codebook = user.folder / "spec.yaml", user.folder / "data" / "codebook.csv"
     reserved, before = spec.read_text(), codebook.read_bytes()
@@ -119,11 +111,9 @@ def test_what_was_edited_since_is_refused(user: User, stopped: str) -> None:
     assert (said.code, len(set(re.findall(r"\b[0-9a-f]{64}\b", said.json()["error"])))) == (2, 2)
 
 
-def test_it_is_finished_elsewhere(user: User, stopped: str, tmp_path: Path) -> None:
-    """With Prefect's database lost and spec and table gone, the store is enough: one consistent release, charged once.
-
-    One branch can be gone on with by itself.
-    """
+def test_it_is_finished_elsewhere(user, stopped, tmp_path):
+    """With Prefect's database lost and spec and table gone, the store is enough: one consistent release, charged once."""
+    # One branch can be gone on with by itself.
     before = seals(stopped)
     shown = user.run("show", stopped, "--json").json()
     *others, last = [branch["branch"] for branch in shown["branches"] if branch["state"] == "open"]

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import urllib.error
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -61,7 +60,7 @@ def _no_prefect_around() -> Iterator[None]:
 
 @pytest.mark.thorough
 @pytest.mark.heavy("two servers record what ran")
-def test_a_server_records_all_that_ran_ends_with_its_parent_and_is_closed_to_others(tmp_path: Path) -> None:
+def test_a_server_records_all_that_ran_ends_with_its_parent_and_is_closed_to_others(tmp_path):
     """Of a server of a block, and of a second one on its home, beneath a process that is killed."""
     home = tmp_path / "prefect"
     home.mkdir(mode=0o755)
@@ -125,7 +124,7 @@ def test_a_server_records_all_that_ran_ends_with_its_parent_and_is_closed_to_oth
     assert [str(path) for path in files if path.stat().st_mode & 0o077] == []
 
 
-def test_a_server_that_cannot_start_names_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_cannot_start_names_its_log(tmp_path, monkeypatch):
     """When the server ends instead of answering, the error says so and where to read why."""
     monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(StoreError, match=r"ended with code 1 while starting\.") as refused, prefect_server(tmp_path):

@@ -43,10 +43,9 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
 @pytest.fixture(params=["folder", *(pytest.param(name, marks=pytest.mark.thorough) for name in SERVERS)])
 def url(
-    request: pytest.FixtureRequest, tmp_path: Path, servers: Callable[[str], Server], monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, tmp_path: Path, servers: Callable[[str], Server], own_home: Path
 ) -> tuple[str, S3Keys]:
     """Return an empty mailbox of each kind."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     if request.param == "folder":
         (tmp_path / "mailbox").mkdir(mode=0o700)
         return f"file://{tmp_path / 'mailbox'}", S3Keys()
@@ -86,7 +85,7 @@ def race(url: str, keys: S3Keys, folder: Path, who: int, names: list[str]) -> li
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
-def test_of_many_writers_one_succeeds(url: tuple[str, S3Keys], kind: str, tmp_path: Path) -> None:
+def test_of_many_writers_one_succeeds(url, kind, tmp_path):
     """Of eight writers that race for twenty names each name goes to one, and what lies there is that one's."""
     names = [f"one/of-{number:02d}" for number in range(NAMES)]
     spawn = multiprocessing.get_context("spawn")
@@ -104,7 +103,7 @@ def test_of_many_writers_one_succeeds(url: tuple[str, S3Keys], kind: str, tmp_pa
             assert (tmp_path / "got").read_text() == str(who)
 
 
-def test_a_name_is_put_listed_read_and_deleted(place: Mailbox, file: Callable[[bytes], Path], tmp_path: Path) -> None:
+def test_a_name_is_put_listed_read_and_deleted(place, file, tmp_path):
     """What is put comes back; a taken name stays as it is; a name that is deleted is free again; others stay."""
     for name, content in (("one/a", b"first"), ("one/ab/c", b""), ("two", b"2")):
         place.put_new(name, file(content))
@@ -132,9 +131,7 @@ def test_a_name_is_put_listed_read_and_deleted(place: Mailbox, file: Callable[[b
             place.put_new(name, file(b""))
 
 
-def test_large_files_go_in_parts(
-    place: Mailbox, file: Callable[[bytes], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_files_go_in_parts(place, file, tmp_path, monkeypatch):
     """A file of several parts comes back whole, is not overwritten by another, and leaves nothing when it is deleted."""
     monkeypatch.setattr(storage.mailbox.bucket, "_PART", 2**20)
     content = os.urandom(3 * 2**20 + 17)
@@ -155,9 +152,7 @@ def test_large_files_go_in_parts(
 @pytest.mark.thorough
 @pytest.mark.parametrize("size", [10, 2**21])
 @pytest.mark.parametrize("url", SERVERS, indirect=True)
-def test_a_put_whose_answer_is_lost_is_still_ones_own(
-    place: Mailbox, file: Callable[[bytes], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
+def test_a_put_whose_answer_is_lost_is_still_ones_own(place, file, tmp_path, monkeypatch, size):
     """A client that asks again, and is told that the name is taken by what it has put itself, has put it; others have not."""
     monkeypatch.setattr(storage.mailbox.bucket, "_PART", 2**20)
     create, content = S3Place._create, os.urandom(size)
@@ -184,7 +179,7 @@ def left(place: Any) -> list[str]:
     return list(place._all(""))
 
 
-def test_a_probe_has_one_winner(url: tuple[str, S3Keys], place: Mailbox) -> None:
+def test_a_probe_has_one_winner(url, place):
     """Of processes that enter a probe one succeeds, and the judge is content; what it put there can be removed, twice too."""
     nonce = new_nonce()
     with ThreadPoolExecutor(4) as pool:
@@ -203,9 +198,7 @@ def test_a_probe_has_one_winner(url: tuple[str, S3Keys], place: Mailbox) -> None
 
 
 @pytest.mark.thorough
-def test_what_a_server_refuses_is_told_without_its_words(
-    servers: Callable[[str], Server], file: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_server_refuses_is_told_without_its_words(servers, file, monkeypatch):
     """Wrong credentials, a bucket that is missing, and a server that is gone are errors of the mailbox, without the server's text."""
     monkeypatch.setattr(storage.mailbox.bucket, "_RETRY", {"max_retries": 1})
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sentinel-of-a-secret")
@@ -225,7 +218,7 @@ def test_what_a_server_refuses_is_told_without_its_words(
 
 
 @pytest.mark.thorough
-def test_a_servers_disk_tells_nothing(servers: Callable[[str], Server], tmp_path: Path) -> None:
+def test_a_servers_disk_tells_nothing(servers, tmp_path):
     """What is encrypted stands nowhere on the disk of the server in clear; what is put in clear does, so the search would find it."""
     server = servers("seaweedfs")
     place = open_place(f"s3://{BUCKET}/disk", S3Keys(endpoint=server.endpoint, region=REGION))
@@ -246,7 +239,7 @@ def test_a_servers_disk_tells_nothing(servers: Callable[[str], Server], tmp_path
 
 
 @pytest.mark.thorough
-def test_a_server_that_overwrites_is_found(servers: Callable[[str], Server]) -> None:
+def test_a_server_that_overwrites_is_found(servers):
     """A server that ignores the condition of a write lets every process succeed, and the judge says so."""
     with overwriting(servers("moto")) as server:
         place = open_place(f"s3://{BUCKET}/probed", S3Keys(endpoint=server.endpoint, region=REGION))

@@ -56,15 +56,14 @@ CREATE TABLE sealed_releases AS SELECT release_id, 'none' AS remark FROM seals;
 
 
 @pytest.fixture(autouse=True)
-def trellis_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def trellis_home(tmp_path: Path, own_home: Path) -> Iterator[Path]:
     """Give each test a TRELLIS_HOME of its own, and a umask that lets files be made for everybody to read."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     before = os.umask(0o022)
     yield tmp_path / "home"
     os.umask(before)
 
 
-def test_a_store_of_a_newer_version_is_refused() -> None:
+def test_a_store_of_a_newer_version_is_refused():
     """A store that a newer Trellis wrote is not opened, and stays as it is."""
     with store() as con:
         con.execute("INSERT INTO migrations VALUES (999, now()::TIMESTAMP)")
@@ -73,7 +72,7 @@ def test_a_store_of_a_newer_version_is_refused() -> None:
     assert versions(home() / "store.duckdb")[-1] == 999
 
 
-def test_a_step_that_fails_leaves_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_fails_leaves_the_version_before(monkeypatch):
     """A step and its record are one transaction: a step that fails midway is undone, and runs once it can."""
     with store() as con:
         add_shard(con, "one", Shard("noisy", 1, "trunk", "aa", 4))
@@ -133,7 +132,7 @@ def assert_second_version() -> None:
 
 
 @pytest.mark.usefixtures("_second_version")
-def test_an_old_store_is_copied_before_it_is_changed(trellis_home: Path) -> None:
+def test_an_old_store_is_copied_before_it_is_changed(trellis_home):
     """A copy of an old store, table by table what it was and closed to others, lies beside it once, and is a store itself."""
     assert not backup_path(NOW).exists()
     before = contents(trellis_home / "store.duckdb")
@@ -153,7 +152,7 @@ def test_an_old_store_is_copied_before_it_is_changed(trellis_home: Path) -> None
 
 
 @pytest.mark.usefixtures("_second_version")
-def test_a_store_stays_locked_while_it_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_stays_locked_while_it_is_copied(monkeypatch):
     """No other process opens a store between its copy and the end of its steps."""
     other = f"import duckdb; duckdb.connect({str(home() / 'store.duckdb')!r})"
     refused, back_up = list[str](), connections._back_up
@@ -170,7 +169,7 @@ def test_a_store_stays_locked_while_it_is_copied(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("_second_version")
 @pytest.mark.parametrize("moment", ["copying", "copied", "uncommitted"])
-def test_a_store_whose_steps_were_killed_is_as_it_was(moment: str, trellis_home: Path) -> None:
+def test_a_store_whose_steps_were_killed_is_as_it_was(moment, trellis_home):
     """After SIGKILL an old store is still one of its version, and the next who opens it brings it to this one."""
     before = contents(trellis_home / "store.duckdb")
     child = subprocess.run([sys.executable, "-c", MIGRANT, moment, SECOND_STEP])

@@ -6,7 +6,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
-from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
@@ -25,6 +24,8 @@ from tests.support.ledger import cap_at, read_chain
 from tests.support.office import ROWS, Office
 from tests.support.processes import at_once
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 # Holds a file of TRELLIS_HOME, as somebody else's DuckDB does, until it is told to go.
 HOLDER = """
 import os, sys, duckdb
@@ -33,12 +34,6 @@ print(os.getpid(), flush=True)
 sys.stdin.readline()
 con.close()
 """
-
-
-@pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test a TRELLIS_HOME of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 def hold(file: str) -> tuple["subprocess.Popen[str]", int]:
@@ -50,7 +45,7 @@ def hold(file: str) -> tuple["subprocess.Popen[str]", int]:
     return child, int(child.stdout.readline())
 
 
-def test_threads_share_the_store() -> None:
+def test_threads_share_the_store():
     """The first threads to open a store find it ready; what they add at once is all there, and others may open it then."""
     together = Barrier(6)
 
@@ -72,7 +67,7 @@ def test_threads_share_the_store() -> None:
 
 
 @pytest.mark.parametrize("file", ["store.duckdb", "vault/one.duckdb"])
-def test_a_file_that_another_process_holds_is_waited_for(file: str) -> None:
+def test_a_file_that_another_process_holds_is_waited_for(file):
     """While another process holds the store or a vault it is not opened, and it is once that process lets go."""
     with store() as con, vault("one", read_only=False):
         add_shard(con, "one", Shard("noisy", 1, "trunk", "aa", 4))
@@ -92,9 +87,7 @@ def test_a_file_that_another_process_holds_is_waited_for(file: str) -> None:
     assert opened == [file]
 
 
-def test_a_command_that_waits_says_who_holds_the_store(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_that_waits_says_who_holds_the_store(monkeypatch, capfd):
     """It names the process once, while it waits, and answers as soon as that one lets go; who gives up is told which it is."""
     with store():
         pass
@@ -174,7 +167,7 @@ for plan, release in zip(plans, made):
 """
 
 
-def test_of_two_processes_that_reserve_at_once_one_is_refused() -> None:
+def test_of_two_processes_that_reserve_at_once_one_is_refused():
     """Where the cap allows one of four releases, exactly one fits, dataset after dataset, whichever thread or process comes first."""
     datasets = [f"d{number}" for number in range(6)]
     said = at_once(RESERVING, ["one", *datasets], ["other", *datasets])
@@ -188,7 +181,7 @@ def test_of_two_processes_that_reserve_at_once_one_is_refused() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.heavy("two processes plan three releases each")
-def test_two_processes_do_not_both_pass_on_one_approval(tmp_path: Path) -> None:
+def test_two_processes_do_not_both_pass_on_one_approval(tmp_path):
     """The cap has room for both, and both had passed the first look: one reserves, and to the other the budget is not as approved."""
     office, specs = Office(tmp_path), list[str]()
     for number in range(3):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -60,7 +59,7 @@ def cost(epsilon: float, tau: Fraction) -> Fraction:
 @given(
     epsilon=st.floats(1e-3, 30), delta=st.floats(1e-12, 0.5), tau=st.fractions(Fraction(1, 2**130), Fraction(1, 2**60))
 )
-def test_what_is_left_of_delta_is_never_too_much(epsilon: float, delta: float, tau: Fraction) -> None:
+def test_what_is_left_of_delta_is_never_too_much(epsilon, delta, tau):
     """What is left and what τ costs are together at most δ, and one part in 10¹⁴ more would not be."""
     left = Fraction(delta_left(delta, epsilon, tau))
     assert left + cost(epsilon, tau) <= Fraction(delta)
@@ -74,7 +73,7 @@ def hockey_stick(one: NDArray[np.float64], other: NDArray[np.float64], epsilon: 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
 @pytest.mark.parametrize("digits", [1, 2, 3])
-def test_a_coarse_table_costs_no_more_than_its_tau(digits: int, epsilon: float) -> None:
+def test_a_coarse_table_costs_no_more_than_its_tau(digits, epsilon):
     """Noise whose probabilities are rounded to a few digits loses, by enumeration, at most (1 + e^ε) τ of δ, and some."""
     outcomes = np.arange(-40, 41)
     law = np.exp(-(outcomes**2) / (2 * 2.0**2))
@@ -87,21 +86,20 @@ def test_a_coarse_table_costs_no_more_than_its_tau(digits: int, epsilon: float) 
 
 
 @accountants
-def test_tau_is_taken_off_delta_before_the_noise_is_solved(by: str) -> None:
+def test_tau_is_taken_off_delta_before_the_noise_is_solved(by):
     """With a τ that is felt ρ is that of the δ that is left: it holds, the exact sampler's ρ would not."""
     accountant, epsilon = ACCOUNTANTS[by], 1.0
     rho = accountant.largest_rho(inexact(FELT), epsilon, DELTA)
     assert rho == accountant.largest_rho(EXACT, epsilon, delta_left(DELTA, epsilon, FELT))
     assert rho < accountant.largest_rho(EXACT, epsilon, DELTA)
     assert accountant.holds(inexact(FELT).measurements(rho), epsilon, DELTA)
-    too_much = inexact(FELT).measurements(
-        rho * Fraction(1002, 1000)
-    )  # what is composed on a grid leaves less than that
+    # what is composed on a grid leaves less than that
+    too_much = inexact(FELT).measurements(rho * Fraction(1002, 1000))
     assert not accountant.holds(too_much, epsilon, DELTA)
 
 
 @accountants
-def test_statements_of_an_inexact_sampler_agree_with_each_other(by: str) -> None:
+def test_statements_of_an_inexact_sampler_agree_with_each_other(by):
     """The ε and the δ that are stated hold, and a little less of either does not; both are more than the exact sampler's."""
     accountant = ACCOUNTANTS[by]
     exact, felt = (allocation.measurements(Fraction(1, 60)) for allocation in (EXACT, inexact(FELT)))
@@ -116,7 +114,7 @@ def test_statements_of_an_inexact_sampler_agree_with_each_other(by: str) -> None
 
 
 @accountants
-def test_a_tau_that_takes_more_than_a_thousandth_of_delta_is_refused(by: str) -> None:
+def test_a_tau_that_takes_more_than_a_thousandth_of_delta_is_refused(by):
     """Where ε is so large, or δ so small, that τ costs that much, the sampler is refused by its name, and nothing holds."""
     with pytest.raises(ValueError, match=r"noise\.sampler table needs more delta"):
         ACCOUNTANTS[by].largest_rho(inexact(LARGE), 5.0, DELTA)
@@ -125,7 +123,7 @@ def test_a_tau_that_takes_more_than_a_thousandth_of_delta_is_refused(by: str) ->
     assert not ACCOUNTANTS[by].holds(inexact(LARGE).measurements(Fraction(1, 10**6)), 5.0, DELTA)
 
 
-def test_the_taus_of_many_releases_add_up() -> None:
+def test_the_taus_of_many_releases_add_up():
     """Composed releases pay for all their τ at once; enough of them take all of δ, and nothing finite is promised."""
     rho, tau = Fraction(1, 500), Fraction(1, 10**13)
 
@@ -158,16 +156,13 @@ def tree_of_two(universe_of) -> Tree:
     return universe_of([[("a", "1"), ("a", "2"), ("b", "1")]], (0, 0)).tree
 
 
-@pytest.mark.parametrize(
-    ("privacy", "touched"),
-    [
-        ({}, [2, 2]),
-        ({"neighbours": "add_remove"}, [1, 1, 1]),
-        ({"max_records_per_unit": 3}, [1, 6, 6]),
-        ({"max_records_per_unit": 3, "neighbours": "add_remove"}, [1, 3, 3]),
-    ],
-)
-def test_every_cell_that_a_unit_touches_is_counted(universe_of, privacy: dict, touched: list[int]) -> None:
+@pytest.mark.parametrize(("privacy", "touched"), [
+    ({}, [2, 2]),
+    ({"neighbours": "add_remove"}, [1, 1, 1]),
+    ({"max_records_per_unit": 3}, [1, 6, 6]),
+    ({"max_records_per_unit": 3, "neighbours": "add_remove"}, [1, 3, 3]),
+])  # fmt: skip
+def test_every_cell_that_a_unit_touches_is_counted(universe_of, privacy, touched):
     """τ of a level is that of one draw times the cells that one unit can touch there; the root is one cell."""
     tree = tree_of_two(universe_of)
     allocation = scheme_of(keys(**privacy), tree, tree, MECHANISMS["inftda"], "table").allocation
@@ -177,7 +172,7 @@ def test_every_cell_that_a_unit_touches_is_counted(universe_of, privacy: dict, t
     assert scheme_of(keys(**privacy), tree, tree, MECHANISMS["inftda"], "opendp").allocation.tau == 0
 
 
-def test_a_table_is_refused_where_epsilon_makes_it_dear(universe_of) -> None:
+def test_a_table_is_refused_where_epsilon_makes_it_dear(universe_of):
     """At an ε with (1 + e^ε) τ above δ the spec is refused with the way out."""
     tree = tree_of_two(universe_of)
     scheme = scheme_of(keys(epsilon=90.0), tree, tree, MECHANISMS["inftda"], "table")
@@ -193,7 +188,7 @@ def charges(measurements: Sequence[Measurement]) -> list[Charge]:
     ]
 
 
-def test_a_series_pays_for_all_its_taus(universe_of) -> None:
+def test_a_series_pays_for_all_its_taus(universe_of):
     """What is stated of a series holds with the τ of its charges, and not with one so large that it takes all of δ."""
     tree = tree_of_two(universe_of)
     guarantee = guarantee_of(scheme_of(keys(accountant="zcdp"), tree, tree, MECHANISMS["inftda"], "table"))
@@ -220,7 +215,7 @@ TOUCHED = [1] + [3] * 6  # the root, and three records on each of six levels
 CHARGED = float(sum(TOUCHED) * LARGEST_TAU)
 
 
-def test_plan_ledger_manifest_and_readme_state_tau(made: Kept) -> None:
+def test_plan_ledger_manifest_and_readme_state_tau(made):
     """All state the same τ; the ledger keeps it by level, the audit agrees, and the folder verifies by itself."""
     assert (made.found.manifest.privacy.sampler, made.found.manifest.privacy.tau) == ("table", CHARGED)
     assert f"τ = {CHARGED:.2g}" in (made.folder / "README.md").read_text()
@@ -233,7 +228,7 @@ def test_plan_ledger_manifest_and_readme_state_tau(made: Kept) -> None:
     assert verify_answer(made.folder).failures == []
 
 
-def test_a_manifest_that_hides_its_tau_is_found(made: Kept, tmp_path: Path) -> None:
+def test_a_manifest_that_hides_its_tau_is_found(made, tmp_path):
     """With τ left out or made less, `verify` says so by the folder alone, and `audit` by the ledger."""
     for tau in (0.0, CHARGED / 2):
         folder = made.copied(tmp_path / str(tau))
@@ -244,11 +239,8 @@ def test_a_manifest_that_hides_its_tau_is_found(made: Kept, tmp_path: Path) -> N
         assert "its manifest states another tau." in reasons
 
 
-def test_a_release_with_little_noise_states_its_deviation_and_its_scale(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_with_little_noise_states_its_deviation_and_its_scale(tmp_path, own_home):
     """Every level states what its noise deviates by; the charge, the ledger's audit and `verify` go by the scale beside it."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     (tmp_path / "people.csv").write_text("home,work\n" + ROWS)
     privacy = SPEC["privacy"] | {"neighbours": "add_remove", "epsilon": 90.0, "delta": 1e-6}
     spec = Office(tmp_path).spec("people", "people.csv", privacy=privacy, budget={"epsilon": 100.0, "delta": 1e-6})

@@ -3,7 +3,6 @@
 import stat
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -40,7 +39,7 @@ def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     }
 
 
-def test_metrics_are_those_of_the_store(office: Office) -> None:
+def test_metrics_are_those_of_the_store(office):
     """Releases by state, with a 0 for an alert to look at; the budget as `trellis ledger` says; the last success; the bytes of the store."""
     samples, of_first = read(metrics_answer()), frozenset({("dataset", "first")})
     by_state = {dict(labels)["state"]: value for (name, labels), value in samples.items() if name == "trellis_releases"}
@@ -67,7 +66,7 @@ def sizes() -> dict[str, float]:
 FAILED = "first-2020-01-01"
 
 
-def test_no_size_in_the_metrics_depends_on_a_true_count(office: Office) -> None:
+def test_no_size_in_the_metrics_depends_on_a_true_count(office):
     """Whatever a release writes that it has not published, nowhere in TRELLIS_HOME, its size is in no metric."""
     (done,) = (path.parent for path in office.folder.rglob("manifest.json"))
     before = sizes()
@@ -89,7 +88,7 @@ def test_no_size_in_the_metrics_depends_on_a_true_count(office: Office) -> None:
 
 
 @pytest.mark.usefixtures("office")
-def test_a_textfile_is_open_to_its_collector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_textfile_is_open_to_its_collector(tmp_path, capsys):
     """The file has what the command prints, and other users may read it: all of it is public."""
     path = tmp_path / "trellis.prom"
     assert main(["metrics", "--textfile", str(path)]) == main(["metrics"]) == DONE
@@ -98,7 +97,6 @@ def test_a_textfile_is_open_to_its_collector(tmp_path: Path, capsys: pytest.Capt
     assert main(["metrics", "--textfile", str(tmp_path / "nowhere" / "trellis.prom")]) == WRONG
 
 
-def test_a_new_store_has_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_store_has_metrics(own_home):
     """A store without releases has its bytes, and the time."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     assert {name for name, _ in read(metrics_answer())} == {"trellis_bytes", "trellis_metrics_timestamp_seconds"}

@@ -11,9 +11,8 @@ from tests.support.office import ROWS, Office
 
 
 @pytest.fixture
-def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+def fresh(tmp_path: Path, own_home: Path) -> Office:
     """Give a folder with a table, a codebook and an empty store."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     (tmp_path / "people.csv").write_text("home,work\n" + ROWS)
     (tmp_path / "homes.csv").write_text("home\na0\na1\n")
     return Office(tmp_path)

@@ -114,17 +114,14 @@ def test_a_page_says_of_what_is_left_what_the_ledger_says(fresh):
     assert rounded_down(CAP["epsilon"] - balance_answer("people").spent) not in page
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"privacy": {"epsilon": 2.0}}, "privacy.epsilon: 1 → 2"),
-        ({"dataset": "others"}, "dataset: people → others"),
-        ({"mechanism": "inftda_reconciled"}, "mechanism: inftda → inftda_reconciled"),
-        ({"release": {"records": True}}, "release.records: left out → true"),
-        ({"input": {"table": "copies/people.csv"}}, "input.table: a file of the same name"),
-        ({}, "the codebook of home: sha256"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "told"), [
+    ({"privacy": {"epsilon": 2.0}}, "privacy.epsilon: 1 → 2"),
+    ({"dataset": "others"}, "dataset: people → others"),
+    ({"mechanism": "inftda_reconciled"}, "mechanism: inftda → inftda_reconciled"),
+    ({"release": {"records": True}}, "release.records: left out → true"),
+    ({"input": {"table": "copies/people.csv"}}, "input.table: a file of the same name"),
+    ({}, "the codebook of home: sha256"),
+])  # fmt: skip
 def test_another_spec_or_codebook_is_refused(fresh, changed, told):
     """A key that was edited is named with what it was and is, a codebook by its axis; nothing is reserved, and no path is told."""
     spec = spec_of(fresh)

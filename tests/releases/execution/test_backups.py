@@ -31,7 +31,7 @@ def elsewhere(office: Office, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def test_a_restored_store_is_the_same(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restored_store_is_the_same(office, monkeypatch):
     """It lists the releases, its ledger has the same head, the audit finds nothing, and the cap still refuses."""
     ledger, listed = json_object(ledger_answer(None)), json_object(releases_answer())
     (made,) = [entry["id"] for entry in listed["releases"]]
@@ -77,9 +77,7 @@ def stopped(office: Office, at: str) -> str:
 
 
 @pytest.mark.parametrize("vaults", [False, True])
-def test_true_counts_are_copied_where_that_is_asked_for(
-    office: Office, vaults: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_true_counts_are_copied_where_that_is_asked_for(office, vaults, monkeypatch):
     """A release that failed once it was measured is finished from either backup, at no cost; only one holds true counts."""
     failed = stopped(office, "flows.run.driver._validate")
     back_up(office.folder / "kept", vaults=vaults)
@@ -93,7 +91,7 @@ def test_true_counts_are_copied_where_that_is_asked_for(
     assert json_object(ledger_answer("second"))["datasets"][0]["spent"] == ledger
 
 
-def test_turns_are_kept(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_are_kept(office, monkeypatch):
     """A restored store knows which turns were open, closed and given up: an open one is given up, and the next one draws."""
     failed = stopped(office, "flows.run.walk.StoredRecord.check")  # once something is drawn, before it is sealed
     turns = turns_of_all()
@@ -117,7 +115,7 @@ def turns_of_all() -> dict[str, list[Turn]]:
         return {listed.id: list_turns(con, listed.id) for listed in list_releases(con)}
 
 
-def test_nothing_is_copied_while_a_release_runs(office: Office) -> None:
+def test_nothing_is_copied_while_a_release_runs(office):
     """Its shards come and go, so the backup is refused, and leaves nothing behind."""
     with store() as con:
         (listed,) = list_releases(con)
@@ -126,7 +124,7 @@ def test_nothing_is_copied_while_a_release_runs(office: Office) -> None:
     assert not list(office.folder.glob("kept*"))
 
 
-def test_a_store_that_changes_meanwhile_is_not_backed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_changes_meanwhile_is_not_backed_up(tmp_path, monkeypatch):
     """Once the database is copied, another process writes to the ledger: no backup is left whose parts are of different moments."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     copy_files = backups._copy_files
@@ -142,7 +140,7 @@ def test_a_store_that_changes_meanwhile_is_not_backed_up(tmp_path: Path, monkeyp
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
-def test_a_store_is_not_replaced(office: Office) -> None:
+def test_a_store_is_not_replaced(office):
     """A ledger is not lost by a restore, nor a backup or what lies beside it by a backup; none lies in the store that it copies."""
     (office.folder / "kept.partial").mkdir()
     back_up(office.folder / "kept")
@@ -159,7 +157,7 @@ def test_a_store_is_not_replaced(office: Office) -> None:
 
 
 @pytest.mark.parametrize("part", ["store.duckdb", KEY, "shards"])
-def test_a_spoilt_backup_is_refused(office: Office, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spoilt_backup_is_refused(office, part, monkeypatch):
     """A file that is altered or missing is named, and nothing is restored."""
     kept = office.folder / "kept"
     back_up(kept)

@@ -1,7 +1,6 @@
 """A table that was charged is recognised where it lies now and however it is written, and the head of the ledger does not tell."""
 
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -47,15 +46,14 @@ def as_link(folder: Path, kind: str) -> str:
     [rewritten, as_view, partial(as_link, kind="hardlink"), partial(as_link, kind="symlink")],
     ids=["rewritten", "a view", "a hard link", "a link"],
 )
-def test_a_charged_table_is_asked_about_wherever_it_lies(office: Office, moved: Callable[[Path], str]) -> None:
+def test_a_charged_table_is_asked_about_wherever_it_lies(office, moved):
     """Another dataset's release is refused before anything is reserved, a comparison too; either answer lets it in, and is recorded."""
     table = moved(office.folder)
     with pytest.raises(UsageError, match="was used by dataset first; if it holds the same people") as refused:
         release(office.spec("second", table))
     assert refused.value.field == "input.table"
-    public = load_spec(
-        office.spec("second", table, public_data=True)
-    )  # a charged table is not, whatever a spec declares
+    # a charged table is not, whatever a spec declares
+    public = load_spec(office.spec("second", table, public_data=True))
     with pytest.raises(SpecError, match=r"was charged by release first-.*, whose spec did not set public_data"):
         make_comparison(public, ["inftda"], [1.0], runs=1)
     with store() as con:
@@ -72,7 +70,7 @@ def test_a_charged_table_is_asked_about_wherever_it_lies(office: Office, moved: 
         new_release(office.plan("second", table))
 
 
-def test_what_is_not_recognised(office: Office) -> None:
+def test_what_is_not_recognised(office):
     """A row more is another content, and so is a table without a column that the release used. The documents say so."""
     (office.folder / "more.csv").write_text("home,work\n" + ROWS + "a0,b0\n")
     assert new_release(office.plan("second", "more.csv")).dataset == "second"
@@ -91,7 +89,7 @@ OTHERS = {
 }
 
 
-def test_the_head_of_the_ledger_does_not_depend_on_the_table(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_head_of_the_ledger_does_not_depend_on_the_table(office, monkeypatch):
     """It says that the caller confirmed other people, and not of whom: so it is the same whatever was recognised, byte for byte."""
     monkeypatch.setattr("storage.ledger.events.utc_now", lambda: "now")
     before = shutil.copytree(office.folder / "home", office.folder / "before")
@@ -111,7 +109,7 @@ def test_the_head_of_the_ledger_does_not_depend_on_the_table(office: Office, mon
     assert seen == {("first",), ()}
 
 
-def test_a_table_that_changed_leaves_the_head_as_it_was(office: Office) -> None:
+def test_a_table_that_changed_leaves_the_head_as_it_was(office):
     """Only another place is an event; what lies there now is kept beside the ledger."""
     made = reserved(office, different_people=True)
     with store() as con:
@@ -138,7 +136,7 @@ def reserved(office: Office, **more: object) -> Release:
         return find_release(con, made.id)
 
 
-def test_what_lies_there_when_a_release_goes_on_is_what_is_recognised(office: Office) -> None:
+def test_what_lies_there_when_a_release_goes_on_is_what_is_recognised(office):
     """A table that was mended is recorded anew; a copy of one whose people have spent their cap cannot be put in its place."""
     made = reserved(office)
     (office.folder / "own.csv").write_text("home,work\na0,b1\n")
@@ -151,7 +149,7 @@ def test_what_lies_there_when_a_release_goes_on_is_what_is_recognised(office: Of
         plan_again(made)
 
 
-def test_who_answered_for_one_table_has_not_answered_for_another(office: Office) -> None:
+def test_who_answered_for_one_table_has_not_answered_for_another(office):
     """The link points to a table that another dataset was charged for by now: what was said of the table before is not said of it."""
     (office.folder / "mine.csv").touch()
     link = office.folder / "own.csv"
@@ -163,7 +161,7 @@ def test_who_answered_for_one_table_has_not_answered_for_another(office: Office)
         plan_again(made)
 
 
-def test_the_fingerprint_is_kept_for_the_keeper_of_the_store(office: Office) -> None:
+def test_the_fingerprint_is_kept_for_the_keeper_of_the_store(office):
     """It is in a table of its own; not in the ledger, whose hash is published, nor in a published file. The key is its owner's alone."""
     key = office.folder / "home" / KEY
     assert key.stat().st_mode & 0o777 == 0o600
@@ -182,7 +180,7 @@ def test_the_fingerprint_is_kept_for_the_keeper_of_the_store(office: Office) -> 
         new_release(office.plan("second", "people.csv"))
 
 
-def test_a_file_is_recognised_that_was_released_through_a_view(office: Office) -> None:
+def test_a_file_is_recognised_that_was_released_through_a_view(office):
     """The view is asked about, and so is the file; another view of other rows is not."""
     (office.folder / "survey.csv").write_text("home,work\na0,b0\na1,b1\na1,b2\n")
     with duckdb.connect(str(office.folder / "views.duckdb")) as con:

@@ -1,7 +1,5 @@
 """What a person is asked who runs the deployment of a spec again: whether the same people are to be measured once more."""
 
-from typing import Any
-
 import pytest
 
 from flows.api import release
@@ -19,7 +17,7 @@ def folder(fresh: Office, monkeypatch: pytest.MonkeyPatch) -> Office:
     return fresh
 
 
-def test_a_spec_that_was_released_is_asked_about(folder: Office) -> None:
+def test_a_spec_that_was_released_is_asked_about(folder):
     """Whatever the table holds by now, and while the first release still runs; the question says what it would mean, and what to do."""
     folder.spec("first", "people.csv")
     assert _question("first.yaml", "a run") == ""
@@ -37,15 +35,12 @@ def test_a_spec_that_was_released_is_asked_about(folder: Office) -> None:
     assert _question("first.yaml", "its own run") == ""  # Retry
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"privacy": SPEC["privacy"] | {"epsilon": 0.5, "delta": 1e-6, "accountant": "zcdp"}},
-        {"schedule": {"cron": "0 3 1 * *"}},
-        {"supersedes": "first-20260101T000000Z"},
-    ],
-)
-def test_another_release_is_not_asked_about(folder: Office, more: dict[str, Any]) -> None:
+@pytest.mark.parametrize("more", [
+    {"privacy": SPEC["privacy"] | {"epsilon": 0.5, "delta": 1e-6, "accountant": "zcdp"}},
+    {"schedule": {"cron": "0 3 1 * *"}},
+    {"supersedes": "first-20260101T000000Z"},
+])  # fmt: skip
+def test_another_release_is_not_asked_about(folder, more):
     """An edited spec asks for something else, a schedule for a release of its day, and a revision says what it replaces."""
     spec = folder.spec("first", "people.csv")
     release(spec)
@@ -54,7 +49,7 @@ def test_another_release_is_not_asked_about(folder: Office, more: dict[str, Any]
     assert _question("first.yaml", "a run") == ""
 
 
-def test_what_is_wrong_with_a_spec_is_told_by_the_run(folder: Office) -> None:
+def test_what_is_wrong_with_a_spec_is_told_by_the_run(folder):
     """A spec that is missing, or outside the folder, is no question."""
     for spec in ("missing.yaml", "../outside.yaml"):
         assert _question(spec, "a run") == ""

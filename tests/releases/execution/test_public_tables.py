@@ -1,7 +1,6 @@
 """Every public table that a release reads is the same from the plan to the last day of a series, whatever it is for."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -75,9 +74,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("spec_of", [of_people, of_groups])
-def test_every_file_that_a_spec_names_is_a_public_table_or_the_confidential_one(
-    office: Office, spec_of: Callable[[Office], Path]
-) -> None:
+def test_every_file_that_a_spec_names_is_a_public_table_or_the_confidential_one(office, spec_of):
     """One place lists them; plans, approvals and reservations know the same ones."""
     plan = make_plan(load_spec(spec_of(office)))
     listed = plan.source.public_tables.keys()
@@ -91,7 +88,7 @@ def test_every_file_that_a_spec_names_is_a_public_table_or_the_confidential_one(
 
 
 @pytest.mark.parametrize("key", TABLES)
-def test_a_public_table_that_changes_is_refused_by_its_key(office: Office, key: str) -> None:
+def test_a_public_table_that_changes_is_refused_by_its_key(office, key):
     """It is compared when the table is read, when the release goes on, and when it is planned again; put back, it passes."""
     spec_of, name, more = TABLES[key]
     plan = make_plan(load_spec(spec_of(office)))

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 import flows.run.driver
 from flows.answers.audit import audit_answer
@@ -35,6 +34,7 @@ from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.support.folders import rewrite
 from tests.support.spec import SPEC as COUNTRY
+from tests.support.spec import spec_in
 
 SPEC: dict[str, Any] = COUNTRY | {
     "name": "jobs",
@@ -47,22 +47,15 @@ SPEC: dict[str, Any] = COUNTRY | {
 
 @dataclass(frozen=True)
 class World:
-    """A folder with a table, a store in which `second` supersedes `first`, and what was published.
+    """A folder with a table, a store in which `second` supersedes `first`, and what was published."""
 
-    Attributes:
-        place: holds `data`, the store `home`, and `out`.
-        first: the release that is superseded.
-        second: the one that supersedes it.
-    """
-
-    place: Path
-    first: str = ""
-    second: str = ""
+    place: Path  # holds `data`, the store `home`, and `out`
+    first: str = ""  # the release that is superseded
+    second: str = ""  # the one that supersedes it
 
     def plan(self, **keys: Any) -> Plan:
         """Return the plan of a spec."""
-        (self.place / "spec.yaml").write_text(yaml.safe_dump(SPEC | keys))
-        return make_plan(load_spec(self.place / "spec.yaml"))
+        return make_plan(load_spec(spec_in(self.place, SPEC | keys)))
 
     def release(self, **keys: Any) -> str:
         """Make the release of a spec; return its id."""
@@ -109,7 +102,7 @@ def world(made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World
     return World(place, made.first, made.second)
 
 
-def test_a_revision_is_told_wherever_somebody_looks(made: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_revision_is_told_wherever_somebody_looks(made, capsys):
     """Manifest, README, metadata, the store's view, `show` and `releases` name what is superseded, and by what."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(made.place / "home"))
@@ -136,7 +129,7 @@ def test_a_revision_is_told_wherever_somebody_looks(made: World, capsys: pytest.
     assert f"supersedes {made.first}\n" in said
 
 
-def test_a_plan_says_that_a_new_measurement_is_charged(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_says_that_a_new_measurement_is_charged(world, capsys):
     """A revision costs what the first release did, and its plan says so; so it does of the same spec once more, and of no other."""
     answer = plan_answer(world.plan(supersedes=world.second))
     show_plan(answer)
@@ -152,17 +145,13 @@ def test_a_plan_says_that_a_new_measurement_is_charged(world: World, capsys: pyt
 REFUSED = {
     "nobody knows it": ("jobs-20200101T000000Z", {}, "there is no release jobs-20200101T000000Z"),
     "it is superseded": ("FIRST", {}, "is already superseded by SECOND, which is published"),
-    "it is of other people": (
-        "SECOND",
-        {"dataset": "others"},
-        "belongs to dataset made-up-jobs, which does not share the budget of others",
-    ),
+    "it is of other people": ("SECOND", {"dataset": "others"}, "belongs to dataset made-up-jobs, which does not share the budget of others"),
     "it failed": ("FAILED", {}, "is failed"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_cannot_be_superseded_is_refused(world: World, why: str) -> None:
+def test_what_cannot_be_superseded_is_refused(world, why):
     """Plan, rehearsal and reservation refuse it before anything is drawn, and say which release to name instead."""
     named, keys, told = REFUSED[why]
     names = {"FIRST": world.first, "SECOND": world.second}
@@ -182,7 +171,7 @@ def test_what_cannot_be_superseded_is_refused(world: World, why: str) -> None:
                 assert refused.value.hint == f"Supersede that release: set supersedes: {world.second}."
 
 
-def test_one_value_says_all_that_refuses_a_release(world: World) -> None:
+def test_one_value_says_all_that_refuses_a_release(world):
     """Every rule is asked, also after one is broken; nothing is recorded, and the first refusal is the one that stops a release."""
     plan = world.plan(supersedes=world.first, dataset="others", budget={"epsilon": 1.0, "delta": 1.0e-7})
     table = plan.read_table()
@@ -200,7 +189,7 @@ def test_one_value_says_all_that_refuses_a_release(world: World) -> None:
         refused.check("approval", "budget")
 
 
-def test_another_dataset_of_the_same_people_may_revise(world: World) -> None:
+def test_another_dataset_of_the_same_people_may_revise(world):
     """A corrected table under a name of its own supersedes, where the spec says whose people it holds."""
     shutil.copy(world.place / "data" / "trips.csv", world.place / "data" / "corrected.csv")
     release = world.release(
@@ -213,7 +202,7 @@ def test_another_dataset_of_the_same_people_may_revise(world: World) -> None:
     assert audit_answer().ok
 
 
-def test_of_two_that_ask_at_once_one_has_it(world: World) -> None:
+def test_of_two_that_ask_at_once_one_has_it(world):
     """A release that was asked for while nobody superseded is refused where another is running by its reservation."""
     plan = world.plan(supersedes=world.second)
     one, other = new_release(plan), new_release(plan)
@@ -231,15 +220,12 @@ def test_of_two_that_ask_at_once_one_has_it(world: World) -> None:
         resumable_release(one.id)
 
 
-def test_a_failed_revision_gives_way_for_good(world: World) -> None:
+def test_a_failed_revision_gives_way_for_good(world):
     """Where another has taken its place, a failed revision cannot be gone on with, and can be abandoned."""
     waiting = world.failed("_validate", supersedes=world.second)
     assert show_answer(world.second).superseded_by is None
     third = world.release(supersedes=world.second)
-    with (
-        ThreadPoolExecutor(1) as threads,
-        pytest.raises(UsageError, match=f"{third} supersedes it now") as refused,
-    ):
+    with ThreadPoolExecutor(1) as threads, pytest.raises(UsageError, match=f"{third} supersedes it now") as refused:
         finish_release(waiting, submit_to(threads), report_nothing)
     assert f"`trellis abandon {waiting}`" in refused.value.hint
     assert abandon_release(waiting).deleted
@@ -247,7 +233,7 @@ def test_a_failed_revision_gives_way_for_good(world: World) -> None:
     assert audit_answer().ok
 
 
-def test_what_is_out_keeps_its_place(world: World) -> None:
+def test_what_is_out_keeps_its_place(world):
     """A revision whose folder is out and whose books are open yet is superseded by nobody, is not abandoned, and can be finished."""
     waiting = world.failed("close_the_books", supersedes=world.second)
     with pytest.raises(SpecError, match=f"already superseded by {waiting}, which is failed"):
@@ -260,7 +246,7 @@ def test_what_is_out_keeps_its_place(world: World) -> None:
     assert show_answer(world.second).superseded_by == waiting
 
 
-def test_a_chain_that_was_changed_is_found(world: World) -> None:
+def test_a_chain_that_was_changed_is_found(world):
     """`verify` finds a manifest that is not as its spec; the audit one that is not as the store, what is not there or later, and a fork."""
 
     def found_after(release: str, supersedes: str | None) -> list[tuple[str | None, str]]:

@@ -1,8 +1,6 @@
 """Series declared in advance: their days, what they cost together, what abandoning one of them gives back, and the audit."""
 
 import asyncio
-import hashlib
-import json
 import math
 import shutil
 from collections.abc import Iterator, Sequence
@@ -48,7 +46,7 @@ from tasks.accounting.allocation import Allocation, Measurement, uniform
 from tasks.accounting.conversions import zcdp_epsilon
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.support.ledger import cap_at
+from tests.support.ledger import cap_at, events_of, replace_ledger
 from tests.support.spec import SPEC as COUNTRY
 
 DELTA = 1e-6
@@ -67,7 +65,7 @@ ONE_RECORD = Contributions("promise", distinct=None, exact_records_per_unit=True
     many=st.integers(1, 20),
 )
 @settings(max_examples=40)
-def test_a_series_has_its_days_once_and_in_their_order(cron: str, timezone: str, after: datetime, many: int) -> None:
+def test_a_series_has_its_days_once_and_in_their_order(cron, timezone, after, many):
     """So many releases are so many days, none before the declaration, and as many up to the last of them."""
     found = days_of_series(cron, timezone, f"{many} releases", after)
     assert len(found) == len(set(found)) == many
@@ -79,7 +77,7 @@ def test_a_series_has_its_days_once_and_in_their_order(cron: str, timezone: str,
 
 @pytest.mark.parametrize("changes", [datetime(2027, 3, 27, 12, tzinfo=ROME), datetime(2027, 10, 30, 12, tzinfo=ROME)])
 @pytest.mark.parametrize("cron", ["30 2 * * *", "0 */2 * * *", "0 0 * * *"])
-def test_a_day_on_which_the_clock_changes_is_a_day_once(changes: datetime, cron: str) -> None:
+def test_a_day_on_which_the_clock_changes_is_a_day_once(changes, cron):
     """Where half past two does not come, or comes twice, the day has one release, as Prefect's schedule has it."""
     first = changes.date() + timedelta(0 if cron == "0 */2 * * *" else 1)
     expected = [first + timedelta(number) for number in range(3)]
@@ -99,9 +97,8 @@ def test_a_series_ends_on_its_last_day(place):
     late = datetime(2027, 1, 15, 12, 30, tzinfo=UTC)  # half past one in the night of the 16th in Auckland
     for cron, timezone, day in (("0 3", "Pacific/Auckland", 16), ("0 3", "UTC", 16), ("0 1", "Pacific/Auckland", 17)):
         assert days_of_series(f"{cron} * * *", timezone, "1 release", late) == [date(2027, 1, day)]
-    assert (
-        len(days_of_series("0 3 * * *", "UTC", "2099-12-31", NOW)) == MOST_RELEASES + 1
-    )  # so that none thinks it whole
+    # so that none thinks it whole
+    assert len(days_of_series("0 3 * * *", "UTC", "2099-12-31", NOW)) == MOST_RELEASES + 1
     for until, words in (("2027-01-31", "no day left"), ("2200-01-01", "at most 1000")):
         with pytest.raises(SpecError, match=words) as refusal:
             place.declare(schedule=SPEC["schedule"] | {"until": until})
@@ -119,10 +116,8 @@ def guarantee_at(accountant: str, rho: Fraction, squares: tuple[int, ...]) -> Gu
 
 
 def true_delta(measurements: Sequence[Measurement], epsilon: float) -> float:
-    """Return δ at ε of discrete Gaussians of one σ, computed from their probabilities with nothing rounded.
-
-    Of one, at x, the privacy loss is (1 - 2x) / 2σ²; of k together it depends on their sum, a k-fold convolution.
-    """
+    """Return δ at ε of discrete Gaussians of one σ, computed from their probabilities with nothing rounded."""
+    # Of one, at x, the privacy loss is (1 - 2x) / 2σ²; of k together it depends on their sum, a k-fold convolution.
     [sigma] = {measurement.sigma for measurement in measurements}
     times = sum(measurement.l2_sensitivity_squared for measurement in measurements)
     reach = math.ceil(12 * sigma)
@@ -135,13 +130,8 @@ def true_delta(measurements: Sequence[Measurement], epsilon: float) -> float:
     return float(together @ np.maximum(0.0, -np.expm1(np.minimum(0.0, epsilon - losses))))
 
 
-@pytest.mark.parametrize(
-    ("squares", "releases", "rho"),
-    [((2, 2), 3, Fraction(1, 8)), ((1, 1, 1), 4, Fraction(1, 30))],
-)
-def test_the_statement_of_a_series_is_the_true_composition(
-    squares: tuple[int, ...], releases: int, rho: Fraction
-) -> None:
+@pytest.mark.parametrize(("squares", "releases", "rho"), [((2, 2), 3, Fraction(1, 8)), ((1, 1, 1), 4, Fraction(1, 30))])
+def test_the_statement_of_a_series_is_the_true_composition(squares, releases, rho):
     """By pld it is never less than what the probabilities come to, and within two parts in a hundred of it."""
     guarantee = guarantee_at("pld", rho, squares)
     epsilon = epsilon_of_series(guarantee, releases, DELTA)
@@ -157,7 +147,7 @@ def test_the_statement_of_a_series_is_the_true_composition(
 @pytest.mark.parametrize("accountant", ["zcdp", "lemma"])
 @given(rho=st.fractions(Fraction(1, 1000), Fraction(1, 5), max_denominator=1000), releases=st.integers(1, 30))
 @settings(max_examples=20)
-def test_a_series_without_pld_converts_the_sum_of_its_rho(accountant: str, rho: Fraction, releases: int) -> None:
+def test_a_series_without_pld_converts_the_sum_of_its_rho(accountant, rho, releases):
     """By the other accountants it is Proposition 12 of Canonne, Kamath and Steinke at the sum, minimised by hand."""
     epsilon = epsilon_of_series(guarantee_at(accountant, rho, (2, 2)), releases, DELTA)
 
@@ -172,14 +162,6 @@ def test_a_series_without_pld_converts_the_sum_of_its_rho(accountant: str, rho: 
 
 
 CAP = cap_at(1.0, DELTA)
-
-
-@pytest.fixture
-def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    """Open a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    with store() as con:
-        yield con
 
 
 def declare_of(con: Connection, rho: Fraction, epsilon: float, ids: Sequence[str] = ("a", "b", "c")) -> None:
@@ -281,18 +263,7 @@ class Place:
     def events(self) -> list[dict[str, Any]]:
         """Return the events of the ledger."""
         with store() as con:
-            rows = con.execute("SELECT event FROM ledger ORDER BY position").fetchall()
-        return [json.loads(text) for (text,) in rows]
-
-    def rewrite(self, events: Sequence[dict[str, Any]]) -> None:
-        """Replace the ledger by these events, with all hashes computed anew."""
-        with store() as con, transaction(con):
-            con.execute("DELETE FROM ledger")
-            last = ""
-            for position, event in enumerate(events):
-                text = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-                last = hashlib.sha256(f"{last}\n{text}".encode()).hexdigest()
-                con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [position, text, last])
+            return events_of(con)
 
 
 @pytest.fixture(scope="module")
@@ -305,14 +276,13 @@ def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(country: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(country: Path, own_home: Path) -> Iterator[Place]:
     """Return the country with a store of its own, which is open all the time."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     with store():
         yield Place(country)
 
 
-def test_a_spec_declares_its_series_once(place: Place) -> None:
+def test_a_spec_declares_its_series_once(place):
     """All releases are reserved on the first call, by a statement that is tighter than theirs, and again by none."""
     series = place.declare(**BY_PLD)
     assert (series.id, series.name, series.releases) == (IDS[0], "monthly", tuple(IDS))
@@ -330,7 +300,7 @@ def test_a_spec_declares_its_series_once(place: Place) -> None:
         new_release(make_plan(load_spec(place.write(**BY_PLD | {"name": "by-hand"}))))
 
 
-def test_a_series_is_foreseen_without_a_reservation(place: Place) -> None:
+def test_a_series_is_foreseen_without_a_reservation(place):
     """What `trellis up` says when it starts: the releases to come, or those that are reserved; what could not be declared is refused."""
     plan = make_plan(load_spec(place.write()))
     assert foresee_series(plan, NOW) == (IDS, False)
@@ -344,7 +314,7 @@ def test_a_series_is_foreseen_without_a_reservation(place: Place) -> None:
     assert place.events() == events
 
 
-def test_the_spec_of_a_declared_series_is_not_released_beside_it(place: Place) -> None:
+def test_the_spec_of_a_declared_series_is_not_released_beside_it(place):
     """By hand it is refused, rehearsed too, with the command that makes the next one; once the series is over it is not."""
     place.declare(budget={"epsilon": 9.0, "delta": 1.0e-7})
     plan = make_plan(load_spec(place.folder / "spec.yaml"))
@@ -380,7 +350,7 @@ def test_what_does_not_fit_leaves_nothing(place):
         assert (state_of(con, IDS[1]), find_release(con, IDS[1]).reason) == ("reserved", "")
 
 
-def test_another_spec_waits_until_the_series_is_over(place: Place) -> None:
+def test_another_spec_waits_until_the_series_is_over(place):
     """What is declared is not changed while any of it is to come; after it, days that were taken are not taken again."""
     place.declare()
     longer = SPEC["schedule"] | {"until": "4 releases"}
@@ -400,9 +370,7 @@ def test_another_spec_waits_until_the_series_is_over(place: Place) -> None:
     assert audit_answer().findings == []
 
 
-def test_a_series_that_was_declared_a_moment_ago_is_not_declared_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_series_that_was_declared_a_moment_ago_is_not_declared_again(place, monkeypatch):
     """Where another declares it between the look and the reservation, its series is returned and nothing is added."""
     ahead: list[Series] = []
 
@@ -427,10 +395,9 @@ def declared(country: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def spoilable(country: Path, declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def spoilable(country: Path, declared: Path, tmp_path: Path, own_home: Path) -> Iterator[Place]:
     """Return a copy of that store, which is open all the time."""
     shutil.copytree(declared, tmp_path / "home")
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     with store():
         yield Place(country)
 
@@ -474,10 +441,10 @@ def spoilt(events: list[dict[str, Any]]) -> dict[str, tuple[int | None, str, lis
 
 
 @pytest.mark.parametrize("what", list(spoilt([{"epsilon": 1.0, "levels": []}] * 5)))
-def test_the_audit_finds_what_is_done_to_a_series(spoilable: Place, what: str) -> None:
+def test_the_audit_finds_what_is_done_to_a_series(spoilable, what):
     """With all hashes right, a series that states less, lost a release, or took one in is found where it was done."""
     at, words, events = spoilt(spoilable.events())[what]
-    spoilable.rewrite(events)
+    replace_ledger(*events)
     answer = audit_answer()
     assert not answer.ok
     assert answer.first_bad

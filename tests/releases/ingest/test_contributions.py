@@ -54,7 +54,7 @@ def sums(rows: Sequence[Row], counts: Sequence[int], key: Callable[[Row], Any]) 
 
 
 @given(rows=rows_of_units, most=st.integers(1, 8), distinct=st.booleans())
-def test_as_many_records_are_kept_as_may_be(rows: list[Row], most: int, distinct: bool) -> None:
+def test_as_many_records_are_kept_as_may_be(rows, most, distinct):
     """Of every unit m records are kept or all it may have, and so all within the bounds, no more of a row than it had, none of a place twice."""
     kept = kept_of(rows, most, distinct=distinct)
     assert all(0 <= count <= row[2] for row, count in zip(rows, kept, strict=True))
@@ -77,7 +77,7 @@ class OfSizeAlone:
 
 
 @given(rows=rows_of_units, most=st.integers(1, 6), distinct=st.booleans())
-def test_what_is_kept_of_a_unit_depends_on_that_unit_alone(rows: list[Row], most: int, distinct: bool) -> None:
+def test_what_is_kept_of_a_unit_depends_on_that_unit_alone(rows, most, distinct):
     """Drawn in the same way, a unit keeps the same records whichever other units there are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trips, "SystemRandom", OfSizeAlone)
@@ -89,7 +89,7 @@ def test_what_is_kept_of_a_unit_depends_on_that_unit_alone(rows: list[Row], most
         assert kept_of(rows, most, distinct=distinct) == alone
 
 
-def test_records_are_drawn_from_the_systems_entropy() -> None:
+def test_records_are_drawn_from_the_systems_entropy():
     """Which records are kept cannot be foretold from any seed."""
     assert trips.SystemRandom is random.SystemRandom
     rows = [(unit, place, 1) for unit in range(200) for place in range(4)]
@@ -136,14 +136,14 @@ DISTINCT_TWO = {  # one of each place, and of these three any two with the same 
 }
 
 
-def test_every_set_of_records_is_kept_with_the_same_probability() -> None:
+def test_every_set_of_records_is_kept_with_the_same_probability():
     """Of seven records in four rows, each of the 35 sets of three is equally likely; of repeats in a place, each is as likely to stay."""
     assert sum(ANY_THREE.values()) == comb(7, 3)
     assert goodness_of_fit(outcomes_of(RECORDS, 3, distinct=False), ANY_THREE) > FALSE_ALARM
     assert goodness_of_fit(outcomes_of(REPEATED, 2, distinct=True), DISTINCT_TWO) > FALSE_ALARM
 
 
-def test_the_goodness_of_fit_notices_a_preference() -> None:
+def test_the_goodness_of_fit_notices_a_preference():
     """Were distinct places drawn in proportion to their records, or a row for a row, the same test would fail."""
     chance = np.random.default_rng(5)
     by_rows = dict.fromkeys(ANY_THREE, 1.0)
@@ -247,27 +247,23 @@ CUT = "{} cut to at most 2 {}.\n{} at fault.\n"
 EXACT, NOBODY = "privacy.exact_records_per_unit", "input.table has no records, so there is nothing to release."
 
 
-@pytest.mark.parametrize(
-    ("header", "rows", "privacy", "refusal"),
-    [
-        (UNIT, OF_TWO[:-1], {}, (NOT_EXACTLY, EXACT, CUT.format("1 unit was", "records", "1 unit is"))),
+@pytest.mark.parametrize(("header", "rows", "privacy", "refusal"), [
+    (UNIT, OF_TWO[:-1], {}, (NOT_EXACTLY, EXACT, CUT.format("1 unit was", "records", "1 unit is"))),
+    (
+        *(UNIT, REPEATED_ROWS, {"distinct": "municipality"}),
+        (NOT_EXACTLY, EXACT, CUT.format("1,200 units were", "distinct records", "1,200 units are")),
+    ),
+    ((*UNIT[1:], "people"), [(N1, N1, 5)], {}, (NOT_EXACTLY, EXACT, "")),
+    (UNIT, [], {"max_records_per_unit": 1}, (NOBODY, "input.table", "")),
+    ((*UNIT[1:], "people"), [], {}, (NOBODY, "input.table", "")),
+    *(
         (
-            *(UNIT, REPEATED_ROWS, {"distinct": "municipality"}),
-            (NOT_EXACTLY, EXACT, CUT.format("1,200 units were", "distinct records", "1,200 units are")),
-        ),
-        ((*UNIT[1:], "people"), [(N1, N1, 5)], {}, (NOT_EXACTLY, EXACT, "")),
-        (UNIT, [], {"max_records_per_unit": 1}, (NOBODY, "input.table", "")),
-        ((*UNIT[1:], "people"), [], {}, (NOBODY, "input.table", "")),
-        *(
-            (
-                *((*UNIT, "people"), [(f"{SENTINEL}-1", N1, S1, 1), (blank, N1, S1, 0)]),
-                *({}, ("input.table: column person must not be empty.", "input.unit", "1 row is at fault.\n")),
-            )
-            for blank in ("", "  ", '""')
-        ),
-    ],
-    ids=["cut", "repeats", "no multiple", "nobody", "nobody counted", "no unit", "spaces", "quotes"],
-)
+            *((*UNIT, "people"), [(f"{SENTINEL}-1", N1, S1, 1), (blank, N1, S1, 0)]),
+            *({}, ("input.table: column person must not be empty.", "input.unit", "1 row is at fault.\n")),
+        )
+        for blank in ("", "  ", '""')
+    ),
+], ids=["cut", "repeats", "no multiple", "nobody", "nobody counted", "no unit", "spaces", "quotes"])  # fmt: skip
 def test_units_that_cannot_be_bounded_are_refused(refusing, capfd, header, rows, privacy, refusal):
     """Too few records once cut and without repeats, a total that is no multiple, a public total of 0, and records of nobody."""
     error, said = refusing.refusal(capfd, **keys_of(refusing, header, rows, **EXACTLY_TWO | privacy))
@@ -314,11 +310,7 @@ def test_no_id_of_a_unit_reaches_any_file(place, capfd, monkeypatch):
 
 @pytest.mark.parametrize(
     ("header", "privacy"),
-    [
-        ((*UNIT, "people"), {}),
-        (UNIT[1:], {}),
-        (UNIT, {"neighbours": "substitution", "exact_records_per_unit": False}),
-    ],
+    [((*UNIT, "people"), {}), (UNIT[1:], {}), (UNIT, {"neighbours": "substitution", "exact_records_per_unit": False})],
     ids=["add_remove, units", "add_remove, promised", "substitution, at most"],
 )
 def test_an_empty_table_is_released_where_its_total_is_not_public(place, header, privacy):

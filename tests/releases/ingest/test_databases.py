@@ -39,15 +39,10 @@ SOME_MORE = GOOD | {(N1, N2): GOOD[N1, N2] + 5}
 
 @dataclass(frozen=True)
 class Desk(Place):
-    """A folder with specs of tables in a database, in a schema of its own.
-
-    Attributes:
-        server: the server.
-        schema: the schema of this test.
-    """
+    """A folder with specs of tables in a database, in a schema of its own."""
 
     server: Postgres
-    schema: str
+    schema: str  # the schema of this test
 
     def at(self, inner: str) -> str:
         """Return the location of a table of the schema, or of a query."""

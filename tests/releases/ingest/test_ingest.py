@@ -71,10 +71,7 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str, str]] = {
     "a remark in a row": ({"trips": f"{trips()}{N1},{N1},5 # or so\n"}, {}, COUNT, FRACTIONAL),
     "a sum below": ({"trips": f"{trips()}total 7\n"}, {}, TABLE, UNREADABLE),
     "a longer row": ({"trips": f"{trips()}{N2},{N1},5,more\n"}, {}, TABLE, UNREADABLE),
-    "a better header below": (
-        {"trips": csv(HEADER, TRIPS[:1]) + csv((*HEADER, "note"), [(*trip, "x") for trip in TRIPS] * 9)},
-        *({}, TABLE, UNREADABLE),
-    ),
+    "a better header below": ({"trips": csv(HEADER, TRIPS[:1]) + csv((*HEADER, "note"), [(*trip, "x") for trip in TRIPS] * 9)}, {}, TABLE, UNREADABLE),
     **{
         f"{key} parted by {said}": (
             {key: {"trips": trips(), **codebook()}[key].replace(",", mark)},
@@ -98,11 +95,8 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str, str]] = {
         by_path(("01", "0102", N1)),
         *(BY_PATH, "input.origin", f"input.table: column h1 and h2 and h3 {UNKNOWN_CODE}."),
     ),
-    "a path with a gap": (
-        by_path(("01", "", N1)),
-        *(BY_PATH, "input.origin", f"input.table: column h1 and h2 and h3 {BLANK_CODE}."),
-    ),
-}
+    "a path with a gap": (by_path(("01", "", N1)), BY_PATH, "input.origin", f"input.table: column h1 and h2 and h3 {BLANK_CODE}."),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -134,14 +128,7 @@ FAULTY_ROWS: dict[str, tuple[list[tuple[object, ...]], tuple[str, str], str]] = 
         for rule, counts in {
             BLANK_CODE: ("", "  "),
             NEGATIVE: ("-314159", "-0.5", "-inf"),
-            FRACTIONAL: (
-                "271828.5",
-                "3.0000000000000000001",
-                "271828e3",
-                "nan",
-                "inf",
-                *NO_NUMBERS,
-            ),
+            FRACTIONAL: ("271828.5", "3.0000000000000000001", "271828e3", "nan", "inf", *NO_NUMBERS),
             OVERFLOW: (2**63, 2**64, "271828" * 17),
         }.items()
         for count in counts
@@ -312,20 +299,16 @@ def named(*names: str) -> tuple[dict[str, str], dict[str, Any]]:
     return {"trips.csv": csv(header, TRIPS)}, dict(zip(["origin", "destination", "count"], names, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("files", "keys"),
-    [
-        ({"trips*.csv": trips(), "trips_2.csv": trips()}, {"table": "trips*.csv"}),  # a name and no pattern
-        ({"trips_?.csv": trips(), "trips_2.csv": trips()}, {"table": "trips_?.csv"}),
-        ({"trips [1].csv": trips(), "trips 1.csv": trips()}, {"table": "trips [1].csv"}),
-        ({"home=0201001/trips.csv": trips()}, {"table": "home=0201001/trips.csv"}),
-        named("from", "select", "count(*)"),
-        named("area", "code_0", "records"),
-        named("area_0", "code_1", "true_count"),
-        named('a "b"', "c; d", "é"),
-    ],
-    ids=["a star", "a question mark", "brackets", "a column", "SQL", "the query", "more of it", "signs"],
-)
+@pytest.mark.parametrize(("files", "keys"), [
+    ({"trips*.csv": trips(), "trips_2.csv": trips()}, {"table": "trips*.csv"}),  # a name and no pattern
+    ({"trips_?.csv": trips(), "trips_2.csv": trips()}, {"table": "trips_?.csv"}),
+    ({"trips [1].csv": trips(), "trips 1.csv": trips()}, {"table": "trips [1].csv"}),
+    ({"home=0201001/trips.csv": trips()}, {"table": "home=0201001/trips.csv"}),
+    named("from", "select", "count(*)"),
+    named("area", "code_0", "records"),
+    named("area_0", "code_1", "true_count"),
+    named('a "b"', "c; d", "é"),
+], ids=["a star", "a question mark", "brackets", "a column", "SQL", "the query", "more of it", "signs"])  # fmt: skip
 def test_names_are_names_whatever_they_look_like(place, files, keys):
     """Of files no pattern and no column, and of columns no SQL."""
     for name, content in files.items():
@@ -395,16 +378,13 @@ OWN = {"also": {"hierarchy": OF_LOOKUP | {"blank": "own_area"}}, "levels": OF_LO
 TAKEN = "column region has a blank code, and another area there has the code that district"
 
 
-@pytest.mark.parametrize(
-    ("lookup", "keys", "told", "hint"),
-    [
-        (LOOKUP, {}, "column region has a blank code in 3 rows: 4, 5, 6, not counting the header.", "blank: own_area"),
-        (LOOKUP + "N,,N0\n" * 9, {}, "in 12 rows: 4, 5, 6, 7, 8 and others, not counting the header", ""),
-        (LOOKUP + "W,W9,\n", OWN, "column district has a blank code in 1 row: 7,", ""),  # the finest
-        (LOOKUP + ",,\n", OWN, "column district has a blank code in 1 row: 7,", ""),
-        (LOOKUP + "E,W0601,E9\n", OWN, TAKEN, ""),  # no two areas become one
-    ],
-)
+@pytest.mark.parametrize(("lookup", "keys", "told", "hint"), [
+    (LOOKUP, {}, "column region has a blank code in 3 rows: 4, 5, 6, not counting the header.", "blank: own_area"),
+    (LOOKUP + "N,,N0\n" * 9, {}, "in 12 rows: 4, 5, 6, 7, 8 and others, not counting the header", ""),
+    (LOOKUP + "W,W9,\n", OWN, "column district has a blank code in 1 row: 7,", ""),  # the finest
+    (LOOKUP + ",,\n", OWN, "column district has a blank code in 1 row: 7,", ""),
+    (LOOKUP + "E,W0601,E9\n", OWN, TAKEN, ""),  # no two areas become one
+])  # fmt: skip
 def test_a_blank_code_is_refused_by_its_row(place, lookup, keys, told, hint):
     """Blank parents are named by their rows, with the key that gives such areas a place where they may have one."""
     place.write("codebook.csv", lookup)

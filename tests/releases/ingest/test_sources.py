@@ -56,10 +56,8 @@ OF_MATRIX = dict.fromkeys(("table", "origin", "destination", "count"))
 
 
 def write(path: Path, tables: Mapping[str, Rows], *more: str) -> str:
-    """Write tables into one file, by its ending; run more statements, where it is a database; return its name.
-
-    The first row of each table has the names of its columns.
-    """
+    """Write tables into one file, by its ending; run more statements, where it is a database; return its name."""
+    # The first row of each table has the names of its columns.
     if path.suffix == ".xlsx":
         book = Workbook()
         book.remove(book.active)
@@ -286,13 +284,10 @@ def test_rows_arrive_in_batches_and_can_be_read_again(place):
                 assert [(code, int(number)) for code, number in read] == wanted
 
 
-@pytest.mark.parametrize(
-    ("ending", "values"),
-    [
-        ("db", [1.5, float("inf"), 2.0**53, -(2.0**53), QUOTED.encode()]),
-        ("xlsx", [1.5, date(2020, 1, 1), True, "#N/A", 10**15 + 1, float(10**16)]),
-    ],
-)
+@pytest.mark.parametrize(("ending", "values"), [
+    ("db", [1.5, float("inf"), 2.0**53, -(2.0**53), QUOTED.encode()]),
+    ("xlsx", [1.5, date(2020, 1, 1), True, "#N/A", 10**15 + 1, float(10**16)]),
+])  # fmt: skip
 def test_what_is_no_code_is_refused_by_its_column(place, ending, values):
     """A fraction, a number that has lost digits, a date, an error and binary values are refused, unseen, where they are read."""
     for number, value in enumerate(values):
@@ -365,15 +360,10 @@ NO_TABLES: list[tuple[Callable[[Path], object], str, str, str]] = [
     (sheet(("region", "area", "area"), (1, 2, 3)), "t.xlsx", "two columns area", ""),
     (sheet(("regions", "area")), "c.xlsx", "has no column region", ""),
     (sheet(("region", "area")), "r.xlsx", "has no rows", ""),
-    (
-        seeming_zeros,
-        "zeros.xlsx",
-        "its numbers are shown with leading zeros, which they do not",
-        "Format the column as",
-    ),
+    (seeming_zeros, "zeros.xlsx", "its numbers are shown with leading zeros, which they do not", "Format the column as"),
     (of_bytes(b""), "areas.xls", "must end in .csv", "as CSV"),
     (of_bytes(b""), "areas.geojson", "must end in .csv", "table of attributes as CSV"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("made", "name", "rule", "hint"), NO_TABLES)
@@ -634,17 +624,14 @@ def test_a_view_is_what_it_shows(place):
         known_by(view, columns)
 
 
-@pytest.mark.parametrize(
-    "location",
-    [
-        "postgresql://{user}:{password}@127.0.0.1/postgres::public.trips",
-        "postgresql://{user}@127.0.0.1/postgres::public.trips",
-        "postgresql://127.0.0.1/postgres?user={user}&password={password}::public.trips",
-        "postgresql://{user}:a::{password}@127.0.0.1/postgres::public.trips",
-        "postgresql+psycopg://{user}:{password}@127.0.0.1/postgres::public.trips",
-        "mysql://{user}:{password}@127.0.0.1/postgres::public.trips",
-    ],
-)
+@pytest.mark.parametrize("location", [
+    "postgresql://{user}:{password}@127.0.0.1/postgres::public.trips",
+    "postgresql://{user}@127.0.0.1/postgres::public.trips",
+    "postgresql://127.0.0.1/postgres?user={user}&password={password}::public.trips",
+    "postgresql://{user}:a::{password}@127.0.0.1/postgres::public.trips",
+    "postgresql+psycopg://{user}:{password}@127.0.0.1/postgres::public.trips",
+    "mysql://{user}:{password}@127.0.0.1/postgres::public.trips",
+])  # fmt: skip
 def test_a_location_holds_no_credentials(place, monkeypatch, location):
     """A user or a password in a location is refused, by `check` too, and neither is repeated; nor is one from the environment."""
     location = location.format(user=USER, password=PASSWORD)

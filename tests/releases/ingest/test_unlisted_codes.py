@@ -43,9 +43,7 @@ def codebooks(place: Place, **keys: Any) -> list[list[tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize("code", [OTHER, N2, "zz"])
-def test_codes_that_nobody_lists_are_in_one_public_area(
-    place: Place, capfd: pytest.CaptureFixture[str], code: str
-) -> None:
+def test_codes_that_nobody_lists_are_in_one_public_area(place, capfd, code):
     """Unknown and blank codes count there, on both ends, also where it is an area of the codebook; the terminal hears how many."""
     rows = [(N1, UNKNOWN, 7), ("", N1, 5), (" ", "12", 3), (UNKNOWN, N1, 2), (S1, S1, 1)]
     place.write("trips.csv", csv(HEADER, rows))
@@ -56,7 +54,7 @@ def test_codes_that_nobody_lists_are_in_one_public_area(
     assert f"Rows that count as {code} of destination, because their codes are not listed: 2.\n" in said
 
 
-def test_the_area_is_there_whatever_the_table_has(place: Place) -> None:
+def test_the_area_is_there_whatever_the_table_has(place):
     """With and without a record in it, the areas are the same: at every level one more, and nothing is refused."""
     with_none = codebooks(place, **hierarchy(unlisted=OTHER))
     place.write("trips.csv", trips((UNKNOWN, N1, 5), ("", "", 1)))
@@ -64,7 +62,7 @@ def test_the_area_is_there_whatever_the_table_has(place: Place) -> None:
     assert codebooks(place, **hierarchy(unlisted=S2)) == [sorted(AREAS)] * 2
 
 
-def test_a_path_that_nobody_lists_is_there_too(place: Place) -> None:
+def test_a_path_that_nobody_lists_is_there_too(place):
     """With a column per level, known codes in an unknown order, and gaps, are in the area of all others."""
     header = ["h1", "h2", "h3", "work", "people"]
     place.write("trips.csv", csv(header, [(*AREAS[0], N1, 4), ("01", "0102", N1, N1, 5), ("01", "", N1, N1, 6)]))
@@ -72,17 +70,12 @@ def test_a_path_that_nobody_lists_is_there_too(place: Place) -> None:
     assert found == {(N1, N1): 4, (OTHER, N1): 11}
 
 
-@pytest.mark.parametrize(
-    ("mode", "age", "found"),
-    [
-        ({"values": ["bus", "car"]}, {"ordered": 3}, {("car", "2"): 1, ("?", "none"): 2, ("bus", "none"): 1}),
-        ({"values": ["bus", "car", "?"]}, {"values": 3}, {("car", "2"): 1, ("?", "none"): 2, ("bus", "none"): 1}),
-        ({"values": 2}, {"from": {"column": "age", "bins": [0, 2]}}, {("?", "2+"): 2, ("?", "none"): 2}),
-    ],
-)
-def test_features_have_such_an_area(
-    place: Place, mode: dict[str, Any], age: dict[str, Any], found: dict[tuple[str, str], int]
-) -> None:
+@pytest.mark.parametrize(("mode", "age", "found"), [
+    ({"values": ["bus", "car"]}, {"ordered": 3}, {("car", "2"): 1, ("?", "none"): 2, ("bus", "none"): 1}),
+    ({"values": ["bus", "car", "?"]}, {"values": 3}, {("car", "2"): 1, ("?", "none"): 2, ("bus", "none"): 1}),
+    ({"values": 2}, {"from": {"column": "age", "bins": [0, 2]}}, {("?", "2+"): 2, ("?", "none"): 2}),
+])  # fmt: skip
+def test_features_have_such_an_area(place, mode, age, found):
     """It stands among listed codes, and behind those of an order; what cannot be taken is there too. The folder is whole, and answers."""
     place.write("people.csv", csv(["mode", "age"], [("car", 2), ("boat", -1), ("", ""), ("bus", 70)]))
     keys = people(mode | {"unlisted": "?"}, age | {"unlisted": "none"})
@@ -100,7 +93,7 @@ def recoded(place: Place, rows: list[tuple[str, ...]], **also: Any) -> dict[str,
     return hierarchy(recode={"table": "changes.csv", "from": "was", "to": "is"}, **also)
 
 
-def test_codes_that_have_changed_are_replaced_once(place: Place) -> None:
+def test_codes_that_have_changed_are_replaced_once(place):
     """Several old codes may have one new code, a known code may have become another, and codes without a row stay."""
     rows = [("OLD1", N1), ("OLD2", N1), ("OLD2", N1), (N1, N2), (S1, S1)]
     place.write("trips.csv", csv(HEADER, [("OLD1", "OLD2", 1), (N1, S2, 2), (S1, N2, 4), ("OLD2", S2, 8)]))
@@ -114,20 +107,15 @@ SPLIT = (
 )
 
 
-@pytest.mark.parametrize(
-    ("rows", "says"),
-    [
-        ([("OLD", N1), ("X", N1), ("OLD", N2)], SPLIT),
-        ([(UNKNOWN, N1), (S1, S1), (UNKNOWN, S2), (UNKNOWN, N1)], SPLIT.replace("1, 3", "1, 3, 4")),
-        ([("OLD", N1), ("X", " ")], "column is must hold codes of the axis; see row 2,"),
-        ([("", N1)], "column was must not be empty; see row 1,"),
-        ([("OLD", "0101")], "column is must hold codes of the axis; see row 1,"),
-        ([("OLD", OTHER)], "column is must hold codes of the axis; see row 1,"),
-    ],
-)
-def test_a_change_that_is_no_function_is_refused(
-    place: Place, capfd: pytest.CaptureFixture[str], rows: list[tuple[str, ...]], says: str
-) -> None:
+@pytest.mark.parametrize(("rows", "says"), [
+    ([("OLD", N1), ("X", N1), ("OLD", N2)], SPLIT),
+    ([(UNKNOWN, N1), (S1, S1), (UNKNOWN, S2), (UNKNOWN, N1)], SPLIT.replace("1, 3", "1, 3, 4")),
+    ([("OLD", N1), ("X", " ")], "column is must hold codes of the axis; see row 2,"),
+    ([("", N1)], "column was must not be empty; see row 1,"),
+    ([("OLD", "0101")], "column is must hold codes of the axis; see row 1,"),
+    ([("OLD", OTHER)], "column is must hold codes of the axis; see row 1,"),
+])  # fmt: skip
+def test_a_change_that_is_no_function_is_refused(place, capfd, rows, says):
     """An old code with two new ones would need weights; the plan refuses it, and names rows and no value."""
     keys = recoded(place, rows)
     error, _ = place.refusal(capfd, **keys)
@@ -136,7 +124,7 @@ def test_a_change_that_is_no_function_is_refused(
     assert says in str(check_answer(place.spec(**keys)).problems)
 
 
-def test_a_table_of_changes_is_a_public_table(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_table_of_changes_is_a_public_table(place, capfd):
     """It is not the confidential table, has the columns that the spec names, and stays as it was planned."""
     error, _ = place.refusal(capfd, **hierarchy(recode={"table": "trips.csv", "from": "home", "to": "work"}))
     assert "must not be the confidential table" in str(error)
@@ -153,9 +141,7 @@ def test_a_table_of_changes_is_a_public_table(place: Place, capfd: pytest.Captur
 
 
 @pytest.mark.parametrize("code", ["01", "0101"])
-def test_a_code_of_a_coarser_area_is_no_code_for_others(
-    place: Place, capfd: pytest.CaptureFixture[str], code: str
-) -> None:
+def test_a_code_of_a_coarser_area_is_no_code_for_others(place, capfd, code):
     """The area of all others would be two areas; the spec names another code."""
     error, _ = place.refusal(capfd, **hierarchy(unlisted=code))
     assert str(error) == "hierarchy.unlisted must be a code of the finest level that one area has, or a new code."
@@ -171,11 +157,8 @@ def groups_of(folder: Path, region: dict[str, Any], keys: dict[str, Any]) -> dic
 
 
 @pytest.mark.parametrize("keys", [{}, LISTED], ids=["of records", "listed"])
-def test_regions_of_groups_have_such_an_area_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any]
-) -> None:
+def test_regions_of_groups_have_such_an_area_too(tmp_path, own_home, keys):
     """Groups in a region that the codebook lacks are in the area of all others, or where a table of changes has them."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     write_tables(tmp_path, draw_homes(60))
     before = groups_of(tmp_path, {}, keys)
     for name in ("people.csv", "addresses.csv"):

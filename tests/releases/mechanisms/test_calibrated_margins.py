@@ -22,20 +22,17 @@ from storage.errors import SpecError
 from tasks.laws.law import Sampling
 from tasks.mechanisms import MECHANISMS, MOST_SETTLED
 from tasks.tree.axis import IntArray
-from tests.support.folders import changed, rewrite
+from tests.support.folders import changed, manifest_of, rewrite
 from tests.support.laws import drawn_by
+from tests.support.making import no_noise
 from tests.support.town import level, view
 from tests.support.wide import COUNTS, DISTRICTS, ZONES, Wide, code_of, trips
+
+pytestmark = pytest.mark.usefixtures("own_home")
 
 WITH_PAGES = True
 
 OWN = ["origin_district", "origin_zone", "destination_zone"]  # destination_district is level 1
-
-
-@pytest.fixture(autouse=True)
-def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Give each test a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 thorough = pytest.mark.thorough
@@ -53,12 +50,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         return wide, wide.release(noise={"sampler": "table"}, release=release)
 
 
-def manifest_of(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a published folder."""
-    content: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
-    return content
-
-
 def totals(table: pl.DataFrame, name: str) -> dict[str, int]:
     """Return what a table counts by the finest code of a margin, without zeros."""
     sums = table.group_by(name).agg(pl.col("count").sum())
@@ -66,9 +57,7 @@ def totals(table: pl.DataFrame, name: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("is_shared", [True, False], ids=["gaussian", "laplace"])
-def test_margins_are_published_beside_a_tree_that_is_calibrated_to_them(
-    tmp_path: Path, shared: Shared, is_shared: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_margins_are_published_beside_a_tree_that_is_calibrated_to_them(tmp_path, shared, is_shared, monkeypatch):
     """Each margin is whole and adds up along its axis and to the total; the manifest says how far the leaves are from it."""
     assert ZONES**2 > MOST_SETTLED
     wide, folder = shared
@@ -108,15 +97,10 @@ def test_margins_are_published_beside_a_tree_that_is_calibrated_to_them(
 
 
 @pytest.mark.parametrize("is_cut", [pytest.param(False, marks=thorough), True])
-def test_without_noise_everything_is_the_truth(is_cut: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_noise_everything_is_the_truth(is_cut, tmp_path, monkeypatch):
     """Where nothing is off, calibration changes nothing: margins and levels are the true counts, in one branch or in many."""
-
-    def return_the_truth(true_counts: IntArray, scale: float) -> IntArray:
-        del scale
-        return true_counts.copy()
-
     name = "inftda_reconciled"
-    sampling = Sampling(return_the_truth, MECHANISMS[name].laws["gaussian"].samplers["opendp"].tau)
+    sampling = Sampling(no_noise, MECHANISMS[name].laws["gaussian"].samplers["opendp"].tau)
     monkeypatch.setitem(MECHANISMS, name, drawn_by(name, {"opendp": sampling}))
     wide = Wide(tmp_path, trips())
     if is_cut:
@@ -137,11 +121,10 @@ def test_without_noise_everything_is_the_truth(is_cut: bool, tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("moved_by", [-3, 3])
-def test_an_empty_table_has_margins_of_zeros(moved_by: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_table_has_margins_of_zeros(moved_by, tmp_path, monkeypatch):
     """Where nothing is released, every margin adds up to the total, and its intervals hold what the total's noise allows."""
 
     def sample(true_counts: IntArray, scale: float) -> IntArray:
-        del scale
         return true_counts + moved_by * (len(true_counts) < 100)
 
     name = "inftda_reconciled"
@@ -156,7 +139,7 @@ def test_an_empty_table_has_margins_of_zeros(moved_by: int, tmp_path: Path, monk
     assert (districts["high"] > 0).any()
 
 
-def test_questions_about_one_axis_are_answered_by_its_margin(shared: Shared) -> None:
+def test_questions_about_one_axis_are_answered_by_its_margin(shared):
     """The totals of an area come from the view, with its interval; other questions come from the tree."""
     wide, folder = shared
     zone = code_of(wide.trips[0][0])[1]
@@ -171,7 +154,7 @@ def test_questions_about_one_axis_are_answered_by_its_margin(shared: Shared) -> 
     assert query_answer(folder, None, "D00", [], simultaneous=False).how.startswith("the cell of level 1")
 
 
-def test_verify_finds_margins_that_were_changed(shared: Shared, tmp_path: Path) -> None:
+def test_verify_finds_margins_that_were_changed(shared, tmp_path):
     """A count that is moved within a margin, a difference that is misstated, and an interval that does not follow are found."""
     _, folder = shared
     wrong = {
@@ -219,7 +202,7 @@ def first_more(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(noisy_count=pl.col("noisy_count") + 500 * (pl.int_range(pl.len()) == 0))
 
 
-def test_readers_are_told_how_far_margins_and_leaves_differ(shared: Shared) -> None:
+def test_readers_are_told_how_far_margins_and_leaves_differ(shared):
     """README, report and the metadata of the records state the difference of each margin in records."""
     _, folder = shared
     largest = {view["name"]: view["differs"]["largest"] for view in manifest_of(folder)["views"] if view["differs"]}
@@ -234,7 +217,7 @@ def test_readers_are_told_how_far_margins_and_leaves_differ(shared: Shared) -> N
     assert {name: of["largest"] for name, of in note["differs"].items()} == largest
 
 
-def test_crossing_views_need_few_leaves(tmp_path: Path) -> None:
+def test_crossing_views_need_few_leaves(tmp_path):
     """A grouping by more than one axis is refused with the number of leaves, and what to name instead."""
     views = {"starts": {"origin": "zone"}, "both": {"origin": "zone", "destination": "district"}}
     with pytest.raises(SpecError, match="must be the totals of one axis, since there are 10,240,000 leaves") as refused:
@@ -243,7 +226,7 @@ def test_crossing_views_need_few_leaves(tmp_path: Path) -> None:
     assert "views: margins" in refused.value.hint
 
 
-def test_a_plan_compares_margins_with_and_without_views(tmp_path: Path) -> None:
+def test_a_plan_compares_margins_with_and_without_views(tmp_path):
     """The plan of either release gives both errors of each margin; that of origins is far smaller with views."""
     wide = Wide(tmp_path, [])
     with_views = plan_answer(wide.plan()).margins

@@ -24,6 +24,9 @@ from tasks.tree.axis import IntArray
 from tests.support import ages, households, town
 from tests.support.cases import case_csv
 from tests.support.passes import check_rows, counts_of, try_spec
+from tests.support.spec import spec_in
+
+pytestmark = pytest.mark.usefixtures("own_home")
 
 Keys = dict[str, Any]
 Write = Callable[[Path], Keys]  # writes the tables of a family to a folder, and returns the keys of its spec
@@ -120,10 +123,6 @@ def of_one_country(folder: Path) -> Keys:
     return keys | {"hierarchy": region, **ends}
 
 
-GRID: Keys = {
-    "hierarchy": {"zone": {"ordered": ["n", "e", "s"]}, "age": {"ordered": 10}},
-    "release": {"grid": ["zone", "age"]},
-}
 UNLISTED: Keys = {
     "hierarchy": {"from": {"levels": ["zone"]}, "to": {"table": "zones.csv", "levels": ["district", "zone"]}},
     "release": {"order": ["to.district", "from", "to"]},
@@ -142,7 +141,7 @@ FAMILIES: dict[str, tuple[Write, list[str]]] = {
         ["inftda", "inftda_reconciled", "inftda_lenient", "inftda_shrunk"],
     ),
     "ordered ages": (of_people(), ["inftda_reconciled", *ON_EVERY_NODE]),
-    "a grid": (of_people(**GRID), ON_EVERY_NODE),
+    "a grid": (of_people(**ages.GRID), ON_EVERY_NODE),
     "views": (of_town(), ["cbdp", "inftda_reconciled"]),
     "margins": (of_town(derived=None, release__views="margins"), ["inftda"]),
     "sizes": (of_homes(), COUNTING_GROUPS),
@@ -163,7 +162,7 @@ MEETING: Keys = {"home": {"to": "country"}, "starts": {"from": "district", "to":
 BY_CODE: Keys = {"hierarchy": {"region": {"values": ["A1", "A2", "B1", "B2", "B3"]}}}
 OF_COUNTY: Keys = {"input": households.SPEC["input"] | {"region": "county"}}
 
-ONE_AGE: Keys = {"hierarchy": {"zone": GRID["hierarchy"]["zone"], "age": {"ordered": 1}}}
+ONE_AGE: Keys = {"hierarchy": {"zone": ages.GRID["hierarchy"]["zone"], "age": {"ordered": 1}}}
 ONE_LEAF: Keys = {"hierarchy": {"zone": {"ordered": ["0"]}, "age": {"ordered": 1}}}
 GROUPS_AT_ONCE: Keys = {"csv": "every_level", "records": True, "intervals": {"simultaneous": True}}
 OF_MEETING: Keys = {"derived": None, "release": {"order": ["from", "to"], "views": MEETING}}
@@ -171,7 +170,7 @@ OF_MEETING: Keys = {"derived": None, "release": {"order": ["from", "to"], "views
 # at the edge of what is allowed
 EDGES: dict[str, tuple[Write, list[str]]] = {
     "ages of nobody": (nobody(of_people()), ON_EVERY_NODE),
-    "a grid of nobody": (nobody(of_people(**GRID)), ON_EVERY_NODE),
+    "a grid of nobody": (nobody(of_people(**ages.GRID)), ON_EVERY_NODE),
     "ages of nobody without noise": (nobody(of_people(privacy=ages.PRIVACY | {"epsilon": 240.0})), ON_EVERY_NODE),
     "homes of nobody without noise": (nobody(of_homes(**households.EXACT)), COUNTING_GROUPS),
     "views of nobody": (nobody(of_town()), ["cbdp"]),
@@ -180,9 +179,9 @@ EDGES: dict[str, tuple[Write, list[str]]] = {
     "one leaf": (of_people(in_one("zone", "age"), **ONE_LEAF), ON_EVERY_NODE),
     "an axis of one area": (of_people(in_one("age"), hierarchy=ONE_CODE), ON_EVERY_NODE),
     "no power of three": (of_people(hierarchy=NO_POWERS), ON_EVERY_NODE),
-    "a grid with one code": (of_people(in_one("age"), **GRID | ONE_AGE), ON_EVERY_NODE),
-    "a grid of one leaf": (of_people(in_one("zone", "age"), **GRID | ONE_LEAF), ON_EVERY_NODE),
-    "a grid with no powers": (of_people(**GRID | {"hierarchy": NO_POWERS}), ON_EVERY_NODE),
+    "a grid with one code": (of_people(in_one("age"), **ages.GRID | ONE_AGE), ON_EVERY_NODE),
+    "a grid of one leaf": (of_people(in_one("zone", "age"), **ages.GRID | ONE_LEAF), ON_EVERY_NODE),
+    "a grid with no powers": (of_people(**ages.GRID | {"hierarchy": NO_POWERS}), ON_EVERY_NODE),
     "one view of one cell": (of_town(release__views={"total": {}}), ["cbdp"]),
     "views that are levels": (of_town(release__views={"pairs": town.VIEWS["pairs"]}), ["inftda"]),
     "views that codebooks make levels": (of_town(ONE_COUNTRY, **OF_MEETING), ["inftda"]),
@@ -211,12 +210,6 @@ def listed(table: dict[str, tuple[Write, list[str]]], *, of_all: bool) -> list[A
     ]
 
 
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-
-
 @pytest.fixture
 def spec_of(tmp_path: Path) -> Callable[..., Path]:
     """Return what writes the tables and the spec of a family."""
@@ -228,13 +221,11 @@ def spec_of(tmp_path: Path) -> Callable[..., Path]:
         if law == "gaussian":
             spec["privacy"]["accountant"] = "zcdp"  # pld takes seconds
         spec["noise"] = {} if mechanism == "stability_histogram" else {"law": law}
-        (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-        return tmp_path / "spec.yaml"
+        return spec_in(tmp_path, spec)
 
     return written
 
 
-SpecOf = Callable[..., Path]
 RELEASED = ("write", "mechanism", "law", "neighbours")
 
 
@@ -292,9 +283,7 @@ def leaves_of(plan: Plan, trial: Trial) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize(RELEASED, listed(FAMILIES, of_all=True))
-def test_counts_add_up_and_are_sealed_as_they_are_charged(
-    spec_of: SpecOf, write: Write, mechanism: str, law: str, neighbours: str
-) -> None:
+def test_counts_add_up_and_are_sealed_as_they_are_charged(spec_of, write, mechanism, law, neighbours):
     """Rows and views are sums within their intervals; all that is measured is charged by name, adds up to the budget, and is sealed."""
     plan, table, trial = try_spec(spec_of(write, mechanism, law, neighbours))
     check(plan, trial)
@@ -325,9 +314,7 @@ def far_below(true_counts: IntArray, scale: float, threshold: int | None = None)
 
 
 @pytest.mark.parametrize(RELEASED, listed(FAMILIES, of_all=False))
-def test_without_noise_everything_is_the_truth(
-    spec_of: SpecOf, write: Write, mechanism: str, law: str, neighbours: str
-) -> None:
+def test_without_noise_everything_is_the_truth(spec_of, write, mechanism, law, neighbours):
     """Every level is the true one, and with it every view."""
     plan, table, trial = try_spec(spec_of(write, mechanism, law, neighbours, epsilon=60.0), no_noise)
     check(plan, trial)
@@ -338,9 +325,7 @@ def test_without_noise_everything_is_the_truth(
 
 
 @pytest.mark.parametrize(RELEASED, listed(FAMILIES, of_all=False))
-def test_nothing_is_released_of_nobody_and_of_noise_far_below_zero(
-    spec_of: SpecOf, write: Write, mechanism: str, law: str, neighbours: str
-) -> None:
+def test_nothing_is_released_of_nobody_and_of_noise_far_below_zero(spec_of, write, mechanism, law, neighbours):
     """An empty table, and counts that are all negative, are sums of whole counts; where counts are positive, the latter are none."""
     check(*try_spec(spec_of(nobody(write), mechanism, law, neighbours))[::2])
     plan, _, trial = try_spec(spec_of(write, mechanism, law, neighbours), far_below)
@@ -351,7 +336,7 @@ def test_nothing_is_released_of_nobody_and_of_noise_far_below_zero(
 
 
 @pytest.mark.parametrize(RELEASED, listed(EDGES, of_all=False))
-def test_edges_add_up(spec_of: SpecOf, write: Write, mechanism: str, law: str, neighbours: str) -> None:
+def test_edges_add_up(spec_of, write, mechanism, law, neighbours):
     """Universes of one leaf, views that are levels, sizes that nobody has, are like any others."""
     check(*try_spec(spec_of(write, mechanism, law, neighbours))[::2])
 
@@ -360,7 +345,7 @@ WHOLE = ["homes of nobody without noise", "one leaf", "one view of one cell", "o
 
 
 @pytest.mark.parametrize("edge", [pytest.param(edge, marks=[] if edge in WHOLE else [thorough]) for edge in EDGES])
-def test_edges_are_published_and_verified(spec_of: SpecOf, edge: str) -> None:
+def test_edges_are_published_and_verified(spec_of, edge):
     """What is published of them is what `verify` and `audit` expect."""
     write, mechanisms = EDGES[edge]
     mechanism = mechanisms[list(EDGES).index(edge) % len(mechanisms)]

@@ -33,8 +33,7 @@ from storage.releases.register import find_release, list_releases
 from storage.tables import SIGNAL
 from tasks.folder.verify.folder import verify
 from tests.support.folders import published, with_sums
-from tests.support.spec import SPEC
-from tests.support.user import User
+from tests.support.spec import SPEC, spec_in
 
 WITH_PAGES = True
 
@@ -97,9 +96,8 @@ class City:
 
 
 @pytest.fixture
-def city(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> City:
+def city(tmp_path: Path, own_home: Path) -> City:
     """Return a folder with made-up trips, most of them between few zones, and a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     return city_in(tmp_path)
 
 
@@ -134,7 +132,7 @@ def text_csv(path: Path) -> pl.DataFrame:
     return pl.read_csv(path, infer_schema=False)
 
 
-def test_each_entry_is_a_level_of_the_release(exact: tuple[City, PublishedRelease]) -> None:
+def test_each_entry_is_a_level_of_the_release(exact):
     """Without noise level k is the true table of what the first k entries refine; every file of the folder fits."""
     city, folder = exact[0], exact[1].folder
     city.check_levels(folder)
@@ -150,9 +148,7 @@ def test_each_entry_is_a_level_of_the_release(exact: tuple[City, PublishedReleas
         assert refined in report
 
 
-def test_the_csv_files_and_records_show_the_levels_in_the_order_of_the_features(
-    exact: tuple[City, PublishedRelease],
-) -> None:
+def test_the_csv_files_and_records_show_the_levels_in_the_order_of_the_features(exact):
     """Each CSV and its CSVW description have the columns of its level; the records have one per finest code."""
     city, folder = exact[0], exact[1].folder
     described = {table["url"]: table for table in json.loads((folder / "metadata.json").read_text())["tables"]}
@@ -165,7 +161,7 @@ def test_the_csv_files_and_records_show_the_levels_in_the_order_of_the_features(
     assert_frame_equal(records.sort(records.columns), city.true.select(FINEST).sort(FINEST))
 
 
-def test_a_query_takes_the_level_that_answers_it_best(exact: tuple[City, PublishedRelease]) -> None:
+def test_a_query_takes_the_level_that_answers_it_best(exact):
     """A pair of districts is a cell of the level of pairs of districts, although both ends are refined further below."""
     city, made = exact
     (pair,) = made.query({"from": "district=A", "to": "district=B"}).to_dicts()
@@ -183,7 +179,7 @@ def test_a_query_takes_the_level_that_answers_it_best(exact: tuple[City, Publish
 @pytest.mark.parametrize(
     ("column", "code"), [("hour", "3"), ("hour", " 1"), ("from", "Zebedee"), ("area", "tram-4711")]
 )
-def test_a_value_outside_its_domain_is_refused(city: City, column: str, code: str) -> None:
+def test_a_value_outside_its_domain_is_refused(city, column, code):
     """A code that a domain lacks is refused by the name of its column, and nobody learns which code or row it was."""
     trips = text_csv(city.folder / "trips.csv")
     pl.concat([trips, trips[:2].with_columns(pl.lit(code).alias(column))]).write_csv(city.folder / "trips.csv")
@@ -210,7 +206,7 @@ def spoilt(folder: Path, records: pl.DataFrame, kind: str) -> list[str]:
 
 @pytest.mark.heavy("a release fails, and is finished")
 @pytest.mark.parametrize("kind", ["csv", pytest.param("parquet", marks=thorough)])
-def test_records_survive_a_failure_and_are_verified(city: City, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_records_survive_a_failure_and_are_verified(city, monkeypatch, kind):
     """A rerun publishes the records that were asked for, and `verify` finds whatever was done to them since."""
     if kind == "parquet":
         monkeypatch.setattr(tasks.validate.size, "MOST_CSV_ROWS", TRIPS - 1)
@@ -252,9 +248,8 @@ def test_records_survive_a_failure_and_are_verified(city: City, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("by_path", [pytest.param(False, marks=thorough), True])
-def test_trips_have_records_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_path: bool) -> None:
+def test_trips_have_records_too(tmp_path, own_home, by_path):
     """Trips are records with the finest code of both ends, or with the whole path where the code alone tells no area."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     codes = [("a", "1"), ("a", "2"), ("b", "1" if by_path else "3")]
     pl.DataFrame(codes, ["region", "town"], orient="row").write_csv(tmp_path / "codebook.csv")
     trips = [(*home, *work, 1 + number) for number, (home, work) in enumerate(zip(codes, codes[::-1], strict=True))]
@@ -267,8 +262,7 @@ def test_trips_have_records_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         "privacy": NO_NOISE,
         "budget": BUDGET,
     }
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-    folder = published(tmp_path / "spec.yaml")
+    folder = published(spec_in(tmp_path, spec))
     records, counts = text_csv(folder / "records.csv"), text_csv(folder / "counts.csv").drop("low", "high", SIGNAL)
     assert records.columns == (counts.columns[:-1] if by_path else ["origin_town", "destination_town"])
     expected = [row[:-1] for row in counts.rows() for _ in range(int(row[-1]))]
@@ -277,7 +271,7 @@ def test_trips_have_records_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert verify(folder) == []
 
 
-def test_large_levels_are_views_of_features(city: City, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_levels_are_views_of_features(city, monkeypatch):
     """A level that the store keeps by numbers reads as it was published: without noise, the marginal of its refinements."""
     monkeypatch.setattr(storage.counts.published, "TABLE_ROWS", 1)
     folder = published(city.spec())
@@ -290,9 +284,8 @@ def test_large_levels_are_views_of_features(city: City, monkeypatch: pytest.Monk
 
 @pytest.mark.thorough
 @pytest.mark.heavy("sixty-two levels, each a task run of three")
-def test_sixty_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sixty_features(tmp_path, own_home):
     """Sixty binary features, 2**60 cells, and one of nine values are 62 consistent levels in at most 200 task runs."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     generator, names = np.random.default_rng(5), [f"f{number:02d}" for number in range(59)] + ["more"]
     groups = generator.random((4, 60)).round()
     rows = np.abs(groups[generator.integers(0, 4, size=300)] - (generator.random((300, 60)) < 0.1)).astype(int)
@@ -306,8 +299,7 @@ def test_sixty_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         "noise": {"sampler": "table"},
         "budget": BUDGET,
     }
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-    plan, stages = make_plan(load_spec(tmp_path / "spec.yaml")), list[str]()
+    plan, stages = make_plan(load_spec(spec_in(tmp_path, spec))), list[str]()
     made = new_release(plan)
     with ThreadPoolExecutor(2) as threads:
         submit = submit_to(threads)
@@ -331,7 +323,7 @@ def test_sixty_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert levels[-1].height > 4
 
 
-def test_adult(real_data: Path, newcomer: User) -> None:
+def test_adult(real_data, newcomer):
     """UCI Adult is released by the spec that comes with the project, and its records read like the table."""
     if not (real_data / "adult").is_dir():
         pytest.skip(f"no real data: there is no {real_data / 'adult'}")
@@ -378,7 +370,7 @@ def ordered(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, Pub
         return trips, release(folder / "spec.yaml")
 
 
-def test_rows_stand_in_the_order_of_the_axis(ordered: tuple[pl.DataFrame, PublishedRelease]) -> None:
+def test_rows_stand_in_the_order_of_the_axis(ordered):
     """Ages go 0, 1, 2, …, 10, 11, also where text would go 0, 1, 10; made levels are columns under their own names, and are asked for."""
     trips, made = ordered
     assert verify(made.folder) == []
@@ -394,9 +386,7 @@ def test_rows_stand_in_the_order_of_the_axis(ordered: tuple[pl.DataFrame, Publis
     assert made.query(day="2024-01", age="11")["count"].item() == inside.height
 
 
-def test_verify_finds_rows_in_the_order_of_text(
-    ordered: tuple[pl.DataFrame, PublishedRelease], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_finds_rows_in_the_order_of_text(ordered, monkeypatch):
     """A table whose ages are sorted as text is not the one that is stated, within a batch of rows or across batches."""
     folder = ordered[1].folder
     path = folder / "counts" / "level_3.parquet"

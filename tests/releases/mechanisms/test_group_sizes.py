@@ -31,7 +31,6 @@ from tests.support.households import (
     write_spec,
     write_tables,
 )
-from tests.support.library import Library
 from tests.support.making import no_noise
 from tests.support.passes import check_rows, counts_of, try_spec
 
@@ -41,9 +40,8 @@ Make = Callable[..., PublishedRelease]
 
 
 @pytest.fixture
-def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def released(tmp_path: Path, own_home: Path) -> Make:
     """Return what releases the homes, each time in a folder of its own, and finds the published folder intact."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     number = iter(range(100))
 
     def make(**keys: Any) -> PublishedRelease:
@@ -56,9 +54,8 @@ def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 
 
 @pytest.fixture
-def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tables(tmp_path: Path, own_home: Path) -> Path:
     """Return a folder with the tables."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     write_tables(tmp_path, draw_homes())
     return tmp_path
 
@@ -82,7 +79,7 @@ WITH_LIST = [name for name in COUNTING_GROUPS if MECHANISMS[name].takes_list]
 @pytest.mark.parametrize(
     ("mechanism", "listed"), [*((name, False) for name in COUNTING_GROUPS), *((name, True) for name in WITH_LIST)]
 )
-def test_without_noise_the_sizes_are_the_true_ones(tables: Path, mechanism: str, listed: bool) -> None:
+def test_without_noise_the_sizes_are_the_true_ones(tables, mechanism, listed):
     """Whatever is measured, and whether a list of addresses is public, without noise the sizes are those of the table."""
     keys = LISTED if listed else {}
     plan, _, trial = try_spec(write_spec(tables, mechanism=mechanism, **EXACT, **keys), no_noise)
@@ -93,9 +90,8 @@ def test_without_noise_the_sizes_are_the_true_ones(tables: Path, mechanism: str,
     check_rows(trial)
 
 
-def test_a_row_a_person_and_a_row_a_group_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_a_person_and_a_row_a_group_give_the_same(tmp_path, own_home):
     """A table that counts the people of each home is the same as one with a row per person; a home of nobody is none."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     write_tables(
         tmp_path, pl.concat([draw_homes(), pl.DataFrame({"address": ["nobody"], "county": ["A1"], "people": [0]})])
     )
@@ -105,7 +101,7 @@ def test_a_row_a_person_and_a_row_a_group_give_the_same(tmp_path: Path, monkeypa
     assert found[0][0].counts.tolist() == [500]
 
 
-def test_a_public_list_makes_empty_homes_exact_in_number(library: Library) -> None:
+def test_a_public_list_makes_empty_homes_exact_in_number(library):
     """With a list every county has as many addresses as listed, and the release says that the list is not protected."""
     kept = library["sizes within a list"]
     assert int(counts(kept.folder, 0)["count"].item()) == 520
@@ -118,7 +114,7 @@ def test_a_public_list_makes_empty_homes_exact_in_number(library: Library) -> No
     assert (total.low, total.high) == (520, 520)
 
 
-def test_a_question_about_tails_has_the_noise_of_one_draw(exact: Path, library: Library) -> None:
+def test_a_question_about_tails_has_the_noise_of_one_draw(exact, library):
     """Homes of 3 people or more in a county bear the noise of one measurement, and any other range that of two."""
     homes = draw_homes().filter(pl.col("county").str.starts_with("A"))
     true = (homes["people"] >= 3).sum()
@@ -140,7 +136,7 @@ def test_a_question_about_tails_has_the_noise_of_one_draw(exact: Path, library: 
     assert alone.high - alone.low < at_once.high - at_once.low
 
 
-def test_a_level_is_answered_by_the_measurement_that_says_most(released: Make) -> None:
+def test_a_level_is_answered_by_the_measurement_that_says_most(released):
     """Where counties bear so much less noise than what holds them, the sums over them are the source of rows, questions and marks."""
     found = released(privacy=PRIVACY | {"split": {"finest": 20}})
     root = found.manifest.levels[0]
@@ -158,7 +154,7 @@ def test_a_level_is_answered_by_the_measurement_that_says_most(released: Make) -
     assert asked_of(even.folder, "size=2..").how.endswith("measured at level 1")
 
 
-def test_noisy_counts_may_be_left_out(released: Make) -> None:
+def test_noisy_counts_may_be_left_out(released):
     """A folder without noisy counts is verified, its rows have intervals, and sums of rows have none."""
     found = released(keep_noisy_counts=False)
     row = counts(found.folder, 3).row(0, named=True)
@@ -168,7 +164,7 @@ def test_noisy_counts_may_be_left_out(released: Make) -> None:
     assert (answer.low, answer.high) == (None, None)
 
 
-def test_only_units_within_their_bound_are_grouped(tables: Path, library: Library) -> None:
+def test_only_units_within_their_bound_are_grouped(tables, library):
     """With a column of units, records beyond the bound are left out before homes are counted."""
     people = people_of(draw_homes()).with_row_index("person").with_columns(pl.col("person") // 2)
     people.write_csv(tables / "people.csv")
@@ -180,7 +176,7 @@ def test_only_units_within_their_bound_are_grouped(tables: Path, library: Librar
 
 
 @pytest.mark.parametrize("changed", ["size", "count", "interval"])
-def test_a_changed_row_is_found_out(library: Library, tmp_path: Path, changed: str) -> None:
+def test_a_changed_row_is_found_out(library, tmp_path, changed):
     """A size, a count or an interval that was changed after publication is found, even with its checksum changed as well."""
     folder = library["sizes by tails"].copied(tmp_path)
     path = folder / "counts" / "level_3.parquet"
@@ -200,7 +196,7 @@ def test_a_changed_row_is_found_out(library: Library, tmp_path: Path, changed: s
     assert any("level_3" in failure for failure in verify_answer(folder).failures)
 
 
-def test_a_manifest_that_understates_the_sensitivity_is_found_out(library: Library, tmp_path: Path) -> None:
+def test_a_manifest_that_understates_the_sensitivity_is_found_out(library, tmp_path):
     """A chain of running sums whose scale is that of a sensitivity of 1 does not have the ε that it states."""
     folder = library["sizes by a chain"].copied(tmp_path)
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -252,7 +248,7 @@ LISTS_A_MILLION = [pytest.mark.thorough, pytest.mark.heavy("it lists a million s
 @pytest.mark.parametrize(
     "fault", [pytest.param(fault, marks=LISTS_A_MILLION if fault == "too many cells" else []) for fault in REFUSED]
 )
-def test_specs_that_cannot_be_released_are_refused(tables: Path, fault: str) -> None:
+def test_specs_that_cannot_be_released_are_refused(tables, fault):
     """Each refusal names the key, the rule and what the spec says."""
     keys, message = REFUSED[fault]
     text = yaml.safe_dump(SPEC | keys)
@@ -280,7 +276,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("fault", BAD)
-def test_bad_tables_are_refused_without_a_value(tables: Path, fault: str) -> None:
+def test_bad_tables_are_refused_without_a_value(tables, fault):
     """A refusal of the confidential table names the column or the rule, and no value of it."""
     text, message, keys = BAD[fault]
     (tables / "people.csv").write_text(text)
@@ -291,16 +287,13 @@ def test_bad_tables_are_refused_without_a_value(tables: Path, fault: str) -> Non
     assert not any(value in said for value in ("h1", "Z9", "elsewhere", "A1"))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("address,county\nh1,A1\nh1,B1\n", "must list each group once; see row 1, 2"),
-        ("address,county\n,A1\n", "column address must not be empty; see row 1"),
-        ("address,county\nh1,Z9\n", "must hold codes of the codebook of the regions; see row 1"),
-        ("home,county\nh1,A1\n", "has no column address"),
-    ],
-)
-def test_bad_lists_are_refused_when_planned(tables: Path, text: str, message: str) -> None:
+@pytest.mark.parametrize(("text", "message"), [
+    ("address,county\nh1,A1\nh1,B1\n", "must list each group once; see row 1, 2"),
+    ("address,county\n,A1\n", "column address must not be empty; see row 1"),
+    ("address,county\nh1,Z9\n", "must hold codes of the codebook of the regions; see row 1"),
+    ("home,county\nh1,A1\n", "has no column address"),
+])  # fmt: skip
+def test_bad_lists_are_refused_when_planned(tables, text, message):
     """A public list with a fault is refused by the plan, before the confidential table is read."""
     (tables / "addresses.csv").write_text(text)
     with pytest.raises(InputError) as refusal:
@@ -308,7 +301,7 @@ def test_bad_lists_are_refused_when_planned(tables: Path, text: str, message: st
     assert message in str(refusal.value)
 
 
-def test_the_confidential_table_is_no_list_and_no_codebook(tables: Path) -> None:
+def test_the_confidential_table_is_no_list_and_no_codebook(tables):
     """A list or a codebook that is the confidential table would reveal who is in it."""
     listed = {"input": SPEC["input"] | {"groups": {"table": "people.csv", "levels": "county"}}}
     with pytest.raises(InputError, match="must not be the confidential table"):
@@ -318,7 +311,7 @@ def test_the_confidential_table_is_no_list_and_no_codebook(tables: Path) -> None
 
 
 @pytest.mark.parametrize(("mechanism", "accountant"), [("sizes_direct", "zcdp"), ("group_sizes", "pld")])
-def test_moves_by_two_are_not_composed_as_moves_by_one(tables: Path, mechanism: str, accountant: str) -> None:
+def test_moves_by_two_are_not_composed_as_moves_by_one(tables, mechanism, accountant):
     """Where one person can move a number of groups by 2, no privacy loss distribution of moves by 1 is used, also if it is asked for."""
     privacy = {**PRIVACY, "neighbours": "substitution"}
     keys = {"mechanism": mechanism, "noise": {"law": "gaussian"}, "privacy": privacy}

@@ -40,7 +40,6 @@ from tasks.validate.coverage import Bounds
 from tests.support.cases import CASES, Case, case_csv, case_precise
 from tests.support.folders import changed, rewrite
 from tests.support.laws import drawn_by
-from tests.support.library import Library
 from tests.support.making import CUT, MECHANISM, Made, levels_of, make, no_noise, noise_of_the_cell, quick, sealed_of
 from tests.support.passes import replay
 
@@ -131,37 +130,27 @@ CSV, SPARSE = "CSV, destination tree", "few trips"
 thorough = pytest.mark.thorough
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "measure", "case", "priority"),
-    [
-        pytest.param("inftda", None, CSV, "false_positives", marks=thorough),
-        ("inftda", None, PATHS, "false_negatives"),
-        pytest.param("inftda", None, CSV, "least_squares", marks=thorough),
-        pytest.param("tda_l2", None, ROWS, None, marks=thorough),
-        pytest.param("tda_linf", None, ROWS, None, marks=thorough),
-        pytest.param(MECHANISM, None, PATHS, None, marks=thorough),
-        pytest.param(MECHANISM, None, DUCKDB, None, marks=thorough),
-        pytest.param(MECHANISM, "all", SPARSE, None, marks=thorough),
-        (MECHANISM, "above", SPARSE, None),
-        ("inftda_lenient", None, CSV, None),
-        pytest.param("inftda_lenient", "all", SPARSE, None, marks=thorough),
-        pytest.param("inftda_lenient", "above", SPARSE, None, marks=thorough),
-        ("inftda_shrunk", "survivors", SPARSE, None),
-        pytest.param("inftda_shrunk", "all", DUCKDB, None, marks=thorough),
-        pytest.param("gaussian", None, CSV, None, marks=thorough),
-        ("stability_histogram", None, CSV, None),
-        ("unbiased_tree", None, CSV, None),
-        *(pytest.param(name, None, CSV, None, marks=thorough) for name in ("cascade", "wavelet", "hierarchical")),
-    ],
-)
-def test_the_store_and_memory_agree(
-    mechanism: str,
-    measure: str | None,
-    case: str,
-    priority: str | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.parametrize(("mechanism", "measure", "case", "priority"), [
+    pytest.param("inftda", None, CSV, "false_positives", marks=thorough),
+    ("inftda", None, PATHS, "false_negatives"),
+    pytest.param("inftda", None, CSV, "least_squares", marks=thorough),
+    pytest.param("tda_l2", None, ROWS, None, marks=thorough),
+    pytest.param("tda_linf", None, ROWS, None, marks=thorough),
+    pytest.param(MECHANISM, None, PATHS, None, marks=thorough),
+    pytest.param(MECHANISM, None, DUCKDB, None, marks=thorough),
+    pytest.param(MECHANISM, "all", SPARSE, None, marks=thorough),
+    (MECHANISM, "above", SPARSE, None),
+    ("inftda_lenient", None, CSV, None),
+    pytest.param("inftda_lenient", "all", SPARSE, None, marks=thorough),
+    pytest.param("inftda_lenient", "above", SPARSE, None, marks=thorough),
+    ("inftda_shrunk", "survivors", SPARSE, None),
+    pytest.param("inftda_shrunk", "all", DUCKDB, None, marks=thorough),
+    pytest.param("gaussian", None, CSV, None, marks=thorough),
+    ("stability_histogram", None, CSV, None),
+    ("unbiased_tree", None, CSV, None),
+    *(pytest.param(name, None, CSV, None, marks=thorough) for name in ("cascade", "wavelet", "hierarchical")),
+])  # fmt: skip
+def test_the_store_and_memory_agree(mechanism, measure, case, priority, tmp_path, monkeypatch):
     """A release in branches, a trial of `compare`, and what follows from the sealed noisy counts alone come to the same counts."""
     with limit(measure) as keys, noise_of_the_cell() as of_the_cell:
         keys |= {"priority": priority} if priority else {}
@@ -241,7 +230,7 @@ SOME = ["noise of a histogram", "finish"]
 @pytest.mark.parametrize(
     "what", [pytest.param(what, marks=[] if what in SOME else [pytest.mark.thorough]) for what in CHANGES]
 )
-def test_a_change_to_a_mechanism_is_seen_by_both(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_to_a_mechanism_is_seen_by_both(what, tmp_path, monkeypatch):
     """Whichever of its choices is another one, a release and a trial come to the same other counts."""
     mechanism, change = CHANGES[what]
     with noise_of_the_cell() as of_the_cell:
@@ -260,21 +249,16 @@ def test_a_change_to_a_mechanism_is_seen_by_both(what: str, tmp_path: Path, monk
 SMALL = {**CUT, "CELL_BYTES": 2_000_000}
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "measure", "run"),
-    [
-        (MECHANISM, "above", {"max_memory": "256MB"}),
-        ("inftda_shrunk", "all", {}),
-        pytest.param(MECHANISM, "survivors", {}, marks=thorough),
-        pytest.param(MECHANISM, "all", {"max_memory": "256MB"}, marks=thorough),
-        pytest.param("inftda_shrunk", "survivors", {}, marks=thorough),
-        pytest.param("inftda_lenient", "all", {"max_memory": "256MB"}, marks=thorough),
-        pytest.param("inftda_lenient", "above", {"max_memory": "256MB"}, marks=thorough),
-    ],
-)
-def test_tables_do_not_depend_on_how_the_work_was_cut(
-    mechanism: str, measure: str, run: dict[str, Any], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("mechanism", "measure", "run"), [
+    (MECHANISM, "above", {"max_memory": "256MB"}),
+    ("inftda_shrunk", "all", {}),
+    pytest.param(MECHANISM, "survivors", {}, marks=thorough),
+    pytest.param(MECHANISM, "all", {"max_memory": "256MB"}, marks=thorough),
+    pytest.param("inftda_shrunk", "survivors", {}, marks=thorough),
+    pytest.param("inftda_lenient", "all", {"max_memory": "256MB"}, marks=thorough),
+    pytest.param("inftda_lenient", "above", {"max_memory": "256MB"}, marks=thorough),
+])  # fmt: skip
+def test_tables_do_not_depend_on_how_the_work_was_cut(mechanism, measure, run, tmp_path):
     """Where noise is tied to the cells, branches of branches, chunks, workers and memory change no byte of the tables."""
     with limit(measure) as keys, noise_of_the_cell() as sampler:
         whole = make(tmp_path / "whole", quick(case_csv, **keys), sampler, workers=1, mechanism=mechanism)
@@ -286,7 +270,7 @@ def test_tables_do_not_depend_on_how_the_work_was_cut(
 SECOND_PASS, PRIORS = ["estimate", "settle"], ["gather", "fit", "share"]
 
 
-def test_cells_that_are_missing_are_found(library: Library, tmp_path: Path) -> None:
+def test_cells_that_are_missing_are_found(library, tmp_path):
     """A folder whose noisy counts lack cells that were measured by its own account is not in order."""
     folder, plain = (library[name].copied(tmp_path) for name in ("trips in two passes", "trips"))
     fewer = library["trips in two passes"].copied(tmp_path / "fewer")
@@ -300,9 +284,8 @@ def test_cells_that_are_missing_are_found(library: Library, tmp_path: Path) -> N
     assert verify_answer(fewer).failures
 
 
-def test_a_comparison_tries_all_cells_by_name_or_by_the_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_tries_all_cells_by_name_or_by_the_spec(tmp_path, own_home):
     """Behind a colon, or as the spec's key, the cells of an entry are those of a release; others say that they have no choice."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     made = quick(case_csv)(tmp_path)
     made.keys.update({"public_data": True, "measure": "auto", "mechanism": MECHANISM})
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(made.keys))
@@ -361,7 +344,7 @@ def check_published(made: Made, tried: Trial) -> list[Bounds | None]:
     return bounds
 
 
-def test_compared_intervals_lie_in_those_that_are_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compared_intervals_lie_in_those_that_are_published(tmp_path, monkeypatch):
     """From sealed noisy counts alone, memory comes to intervals within those published, rounded or not, however it was cut."""
     unkept = partial(quick, keep_noisy_counts=False)  # so that intervals are rounded
     with noise_of_the_cell() as sampler:
@@ -385,9 +368,7 @@ def test_compared_intervals_lie_in_those_that_are_published(tmp_path: Path, monk
     ("mechanism", "case", "sampler"),
     [("gaussian", quick(case_precise), discrete_gaussian), ("stability_histogram", case_precise, thresholded_laplace)],
 )
-def test_so_are_those_of_leaves_and_their_sums(
-    mechanism: str, case: Callable[[Path], Case], sampler: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_so_are_those_of_leaves_and_their_sums(mechanism, case, sampler, tmp_path, monkeypatch):
     """What is released is what was measured, and says all; sums of a thresholded histogram have none."""
     made = make(tmp_path / "made", case, sampler, mechanism=mechanism)
     monkeypatch.setenv("TRELLIS_HOME", str(made.home))

@@ -1,6 +1,5 @@
 """Published intervals, against what a reader can compute from the published noisy counts, cell by cell."""
 
-import json
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,6 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from flows.answers.verify import verify_answer
 from flows.run.driver import finish_release
@@ -32,23 +30,18 @@ from tasks.uncertainty.intervals import NO_CAP, Margins, margins_of, row_margins
 from tasks.uncertainty.signals import tails_of
 from tests.support.boxes import some_cells
 from tests.support.cases import CASES, Case, case_csv
-from tests.support.folders import change_estimate, rewrite, with_sums, without_noisy_counts
+from tests.support.folders import change_estimate, manifest_of, rewrite, with_sums, without_noisy_counts
 from tests.support.laws import gaussians
-from tests.support.library import Library
 from tests.support.making import CUT, Made, make, noise_of_the_cell, quick
 from tests.support.passes import check_rows, counts_of, try_spec
+from tests.support.spec import spec_in
 
 Path_ = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Published:
-    """A published folder, read as its README says.
-
-    Attributes:
-        folder: the folder.
-        manifest: its manifest.
-    """
+    """A published folder, read as its README says."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -134,7 +127,7 @@ def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     mechanism, case, keys, sizes = request.param
     folder = tmp_path_factory.mktemp("intervals") / "made"
     made = make(folder, with_keys(CASES[case], **keys), discrete_gaussian, mechanism=mechanism, sizes=sizes)
-    return Published(made.folder, json.loads((made.folder / "manifest.json").read_text()))
+    return Published(made.folder, manifest_of(made.folder))
 
 
 def test_each_interval_is_that_of_the_noisy_counts(published):
@@ -254,10 +247,7 @@ LIES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
 def test_a_manifest_that_contradicts_the_folder_is_found(library, tmp_path, change, told):
     """Margins, files and what is unprotected are held to the noise, the folder and the exact levels."""
     folder = library["trips"].copied(tmp_path)
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    change(manifest)
-    path.write_text(json.dumps(manifest))
+    rewrite(folder, change)
     assert any(told in failure for failure in verify(folder))
 
 
@@ -293,37 +283,25 @@ def by_laplace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return make(folder, quick(case_csv), sampler, named=request.param, mechanism="inftda_reconciled", law="laplace")
 
 
-def manifest_of(by_laplace: Made) -> dict[str, Any]:
-    """Return its manifest."""
-    content: dict[str, Any] = json.loads((by_laplace.folder / "manifest.json").read_text())
-    return content
-
-
 @pytest.mark.parametrize("mechanism", BOTH)
-def test_counts_follow_from_the_noise_whatever_its_law_and_scale(
-    mechanism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With noise that is tied to the cell, releases by either law have the same counts at every level, within their intervals.
-
-    Only `inftda_lenient` prunes by how large the noise is.
-    """
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+def test_counts_follow_from_the_noise_whatever_its_law_and_scale(mechanism, tmp_path, own_home):
+    """With noise that is tied to the cell, releases by either law have the same counts at every level, within their intervals."""
+    # Only `inftda_lenient` prunes by how large the noise is.
     counts, keys = [], case_csv(tmp_path).keys | {"mechanism": mechanism}
     with noise_of_the_cell() as sampler:
         for law in ("gaussian", "laplace"):
             accountant = {"accountant": "zcdp"} if law == "gaussian" else {}
             of_law = {"noise": {"law": law}, "privacy": keys["privacy"] | accountant}
-            (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys | of_law))
-            plan, _, trial = try_spec(tmp_path / "spec.yaml", sampler)
+            plan, _, trial = try_spec(spec_in(tmp_path, keys | of_law), sampler)
             assert plan.law == law
             check_rows(trial)
             counts.append([counts_of(nodes) for nodes in trial.released])
     assert (counts[0] == counts[1]) or mechanism == "inftda_lenient"
 
 
-def test_published_noisy_counts_and_margins_are_those_of_the_law(by_laplace: Made) -> None:
+def test_published_noisy_counts_and_margins_are_those_of_the_law(by_laplace):
     """The variance of every noisy count, and the half-width of every level, are the discrete Laplace law's."""
-    levels = manifest_of(by_laplace)["levels"]
+    levels = manifest_of(by_laplace.folder)["levels"]
     noises = [LevelNoise(LAPLACE, level["scale"]) if level["sigma"] else LevelNoise(None, 0.0) for level in levels]
     stated = [(level.get("half_width", 0), level.get("cap_margin", 0)) for level in levels]
     of_rows = row_margins(noises, [level["cells"] for level in levels], [level["nonzero"] for level in levels], 0.9)
@@ -340,20 +318,15 @@ LIES_ABOUT_LAWS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda manifest: manifest["levels"][2].update(sigma=4.0), "level 2: its sigma is not that of its scale"),
     (lambda manifest: manifest["levels"][2].update(mechanism="cauchy"), "no noise law cauchy"),
     (lambda manifest: manifest["privacy"].update(epsilon=3.9), "levels cost more than its epsilon and delta"),
-    (
-        lambda manifest: manifest["privacy"].update(accountant="zcdp"),
-        "has no rho, and costs what its privacy map returns",
-    ),
+    (lambda manifest: manifest["privacy"].update(accountant="zcdp"), "has no rho, and costs what its privacy map returns"),
     (lambda manifest: manifest["privacy"].update(max_records_per_unit=2), "cost more than its epsilon"),
     (lambda manifest: manifest["privacy"].update(sampler="dice"), "further from its law than its tau"),
     (lambda manifest: manifest["levels"][2].update(half_width=3), "half_width"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("lie", "told"), LIES_ABOUT_LAWS, ids=[told for _, told in LIES_ABOUT_LAWS])
-def test_verification_recomputes_the_guarantee_from_the_law(
-    by_laplace: Made, lie: Callable[[dict[str, Any]], object], told: str
-) -> None:
+def test_verification_recomputes_the_guarantee_from_the_law(by_laplace, lie, told):
     """A scale, a share, σ, a law or a sampler that does not give what the manifest states is a failure that says so."""
     before = {name: (by_laplace.folder / name).read_bytes() for name in ("manifest.json", "SHA256SUMS")}
     rewrite(by_laplace.folder, lie)
@@ -363,17 +336,12 @@ def test_verification_recomputes_the_guarantee_from_the_law(
     assert any(told in failure for failure in failures), failures
 
 
-@pytest.mark.parametrize(
-    ("lie", "told"),
-    [
-        ({"scale": 0.2}, "level 6: its scale and threshold cost more than its epsilon"),
-        ({"mechanism": "discrete_gaussian"}, "costs rho, and no epsilon of a level"),
-        ({"mechanism": "thresholded_discrete_laplace"}, "noise law thresholded_discrete_laplace has a threshold"),
-    ],
-)
-def test_verification_recomputes_what_a_scale_costs(
-    library: Library, lie: dict[str, Any], told: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("lie", "told"), [
+    ({"scale": 0.2}, "level 6: its scale and threshold cost more than its epsilon"),
+    ({"mechanism": "discrete_gaussian"}, "costs rho, and no epsilon of a level"),
+    ({"mechanism": "thresholded_discrete_laplace"}, "noise law thresholded_discrete_laplace has a threshold"),
+])  # fmt: skip
+def test_verification_recomputes_what_a_scale_costs(library, lie, told, tmp_path):
     """Of leaves alone, where no noisy counts contradict it, a smaller scale or another law is found by the law's own map."""
     folder = without_noisy_counts(library["trips of leaves"].folder, tmp_path / library["trips of leaves"].folder.name)
     with_sums(folder)
@@ -383,7 +351,7 @@ def test_verification_recomputes_what_a_scale_costs(
 
 
 @pytest.mark.thorough
-def test_no_other_law_draws_at_the_scale_of_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_other_law_draws_at_the_scale_of_a_release(tmp_path, monkeypatch):
     """Where the mechanism no longer has the law that a release is charged for, the release stops before anything is drawn."""
 
     def stopped(true_counts: IntArray, scale: float) -> IntArray:
@@ -403,7 +371,7 @@ def laplace(random: np.random.Generator, scale: float, size: int | tuple[int, in
     return random.geometric(p, size) - random.geometric(p, size)
 
 
-def test_intervals_of_sums_cover_as_is_promised() -> None:
+def test_intervals_of_sums_cover_as_is_promised():
     """Of many draws of six cells the interval of their sum covers nine in ten, hardly more, and would not with σ's margin."""
     random, runs, noise = np.random.default_rng(5), 20_000, LevelNoise(LAPLACE, 6.0)
     noisy = 1_000 + laplace(random, 6.0, (runs, 6))

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +44,7 @@ from tests.support.laws import drawn_by
 from tests.support.ledger import charges_of, read_shard
 from tests.support.making import CUT, Made, make, no_noise, noise_of_the_cell, quick, seeded
 from tests.support.passes import counts_of, try_spec
+from tests.support.spec import spec_in
 
 BY = [("opendp", "gaussian"), ("table", "gaussian"), ("table", "laplace"), ("opendp", "laplace")]
 NOISE = [(case, *by) for case, by in zip(CASES, BY, strict=True)]
@@ -52,10 +52,8 @@ NOISE = [(case, *by) for case, by in zip(CASES, BY, strict=True)]
 
 @pytest.fixture(scope="module", params=NOISE, ids=lambda noise: f"{noise[0]} by {noise[1]}, {noise[2]}")
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Make a release of each case, with the noise that users get, by either sampler and law, each on one thread and on two.
-
-    Half of the cases are whole, and half are cut into branches, with either sampler and either number of threads.
-    """
+    """Make a release of each case, with the noise that users get, by either sampler and law, each on one thread and on two."""
+    # Half of the cases are whole, and half are cut into branches, with either sampler and either number of threads.
     case, named, law = request.param
     number = list(CASES).index(case)
     workers, sizes = 1 + (number + (named == "table")) % 2, CUT if number >= len(CASES) // 2 else {}
@@ -69,7 +67,7 @@ CHECKS = {"counts_whole_and_positive", "children_add_up", "adds_to_total", "area
 CHECKS |= {"charged_as_planned"}
 
 
-def test_a_release_is_published_verified_charged_and_sealed_once(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_is_published_verified_charged_and_sealed_once(made, monkeypatch):
     """All checks of all levels are passed; charges add up to what was asked for; every level has the total, and its branches' seals."""
     assert (made.release.state, made.release.reason) == ("published", "")
     assert verify(made.folder) == []
@@ -92,14 +90,14 @@ def test_a_release_is_published_verified_charged_and_sealed_once(made: Made, mon
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[] if case == list(CASES)[-1] else [pytest.mark.thorough]) for case in CASES]
 )
-def test_without_noise_the_truth_is_published(case: str, tmp_path: Path) -> None:
+def test_without_noise_the_truth_is_published(case, tmp_path):
     """With a sampler that adds nothing every level is its true table, in every branch and chunk."""
     made = make(tmp_path / "exact", CASES[case], no_noise, sizes=CUT)
     for level in range(len(made.case.order) + 1):
         assert made.counts(level).equals(made.case.true_level(level))
 
 
-def test_a_parent_of_zero_has_no_row_though_its_children_have(tmp_path: Path) -> None:
+def test_a_parent_of_zero_has_no_row_though_its_children_have(tmp_path):
     """Children that add up to nothing stand without their parent, in the checks and for verification too."""
 
     def sampler(true_counts: IntArray, scale: float) -> IntArray:
@@ -113,9 +111,7 @@ def test_a_parent_of_zero_has_no_row_though_its_children_have(tmp_path: Path) ->
 @pytest.mark.thorough
 @pytest.mark.heavy("each case is released twice")
 @pytest.mark.parametrize("some", [slice(2), slice(2, None)], ids=["two", "others"])
-def test_tables_do_not_depend_on_how_the_work_was_cut(
-    some: slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_do_not_depend_on_how_the_work_was_cut(some, tmp_path, monkeypatch):
     """Where noise is tied to the cells, branches, chunks, workers, memory and the sampler's name change no byte."""
     share, least_share = default_memory() // cores(), LEAST_MEMORY // cores()
     assert share > 10 * least_share  # or the spec's memory could not be told from the machine's
@@ -144,7 +140,7 @@ def test_tables_do_not_depend_on_how_the_work_was_cut(
 
 
 @pytest.mark.parametrize("neighbours", ["substitution", "add_remove", "substitution of at most"])
-def test_every_error_is_within_its_bound(neighbours: str, tmp_path: Path) -> None:
+def test_every_error_is_within_its_bound(neighbours, tmp_path):
     """In a run with a seed every count, a measured total included, is within its level's bound, and not if the noise is fudged."""
     made = case_precise(tmp_path)
     relation, *at_most = neighbours.split()
@@ -195,10 +191,9 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def again(walked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
+def again(walked: Path, tmp_path: Path, own_home: Path) -> Iterator[Release]:
     """Return that release in a copy of its store."""
     shutil.copytree(walked, tmp_path / "home")
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     with store() as con:
         con.execute("UPDATE releases SET folder = ?", [str(tmp_path / "out" / "walked")])
         yield find_release(con, "walked")
@@ -261,21 +256,15 @@ def other_scale(release: Release) -> None:
         con.execute("UPDATE levels SET sigma = sigma / 2 WHERE level = 2")
 
 
-@pytest.mark.parametrize(
-    ("spoil", "failed"),
-    [
-        (altered_noise, {("seals_match", 3)}),
-        (other_scale, {("charged_as_planned", 2)}),
-        (moved(1, 0), {("adds_to_total", 6), ("children_add_up", 6)}),
-        (moved(1, -1), {("children_add_up", 6)}),
-        (lambda of: rewrite(of, 6, below_zero), {("counts_whole_and_positive", 6), ("children_add_up", 6)}),
-        (lambda release: rewrite(release, 6, one_twice), {("areas_known_once", 6)}),
-    ],
-    ids=["altered noise", "other scale", "one more", "one moved", "one below zero", "one twice"],
-)
-def test_a_spoilt_release_is_not_published(
-    spoil: Callable[[Release], None], failed: set[tuple[str, int]], again: Release
-) -> None:
+@pytest.mark.parametrize(("spoil", "failed"), [
+    (altered_noise, {("seals_match", 3)}),
+    (other_scale, {("charged_as_planned", 2)}),
+    (moved(1, 0), {("adds_to_total", 6), ("children_add_up", 6)}),
+    (moved(1, -1), {("children_add_up", 6)}),
+    (lambda of: rewrite(of, 6, below_zero), {("counts_whole_and_positive", 6), ("children_add_up", 6)}),
+    (lambda release: rewrite(release, 6, one_twice), {("areas_known_once", 6)}),
+], ids=["altered noise", "other scale", "one more", "one moved", "one below zero", "one twice"])  # fmt: skip
+def test_a_spoilt_release_is_not_published(spoil, failed, again):
     """A check that fails stops the release, is named and recorded, and leaves no folder, however often it is finished."""
     spoil(again)
     for _ in range(2):
@@ -292,7 +281,7 @@ def test_a_spoilt_release_is_not_published(
         assert list(Path(again.folder).parent.glob("**")) == []
 
 
-def test_released_counts_that_were_altered_are_not_published(again: Release) -> None:
+def test_released_counts_that_were_altered_are_not_published(again):
     """A shard of released counts that is not the recorded one stops the release by its name; mended, it is published, undrawn."""
     path = shard_path(again.id, shard_name("counts", 6, "trunk"))
     before = path.read_bytes()
@@ -330,13 +319,11 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Releasing:
 
 
 @pytest.fixture
-def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trying:
+def tried(tmp_path: Path, own_home: Path) -> Trying:
     """Return what makes such a release in memory."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
     def with_keys(**privacy: Any) -> Trial:
-        (tmp_path / "spec.yaml").write_text(yaml.safe_dump(case_with(tmp_path, privacy).keys))
-        return try_spec(tmp_path / "spec.yaml")[2]
+        return try_spec(spec_in(tmp_path, case_with(tmp_path, privacy).keys))[2]
 
     return with_keys
 
@@ -347,7 +334,7 @@ def manifest_of(made: Made) -> Manifest:
     return Manifest.model_validate_json((made.folder / "manifest.json").read_bytes())
 
 
-def test_invariants_are_exact_named_and_free(release: Releasing, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invariants_are_exact_named_and_free(release, capsys):
     """Levels down to the regions are the truth, take no share of ρ, are called unprotected, and weaken the claim."""
     made = release(invariants=["region"], i_accept_unprotected=True)
     manifest = manifest_of(made)
@@ -371,15 +358,13 @@ def test_invariants_are_exact_named_and_free(release: Releasing, capsys: pytest.
     assert "unprotected: level 2 (origin region, destination region)" in " ".join(capsys.readouterr().out.split())
 
 
-def test_noise_is_fresh(tried: Trying) -> None:
+def test_noise_is_fresh(tried):
     """The same spec, released twice, comes to other counts."""
     one, other = (tried().released[4].counts.tolist() for _ in range(2))
     assert one != other
 
 
-def test_an_exact_level_that_is_not_as_it_was_sealed_is_not_published(
-    release: Releasing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exact_level_that_is_not_as_it_was_sealed_is_not_published(release, monkeypatch):
     """A fault that moves one record between siblings of an exact level, so that all adds up, stops the release by its name."""
 
     def one_moved(exact: IntArray, _: IntArray, totals: IntArray) -> IntArray:
@@ -395,25 +380,7 @@ def test_an_exact_level_that_is_not_as_it_was_sealed_is_not_published(
     assert len(re.findall("at level", str(refusal.value))) == 1
 
 
-@pytest.mark.parametrize(
-    ("split", "shares"),
-    [
-        ("uniform", [1, 1, 1, 1, 1, 1]),
-        ({"geometric": 2}, [1, 2, 4, 8, 16, 32]),
-        ({"geometric": 0.5}, [32, 16, 8, 4, 2, 1]),
-        ([0.1, 0.1, 0.1, 0.1, 0.1, 0.5], [1, 1, 1, 1, 1, 5]),
-    ],
-)
-def test_rho_is_shared_as_the_split_says(tried: Trying, split: Any, shares: list[int]) -> None:
-    """Charges are in the proportions asked for, exactly, and add up to ρ exactly."""
-    trial = tried(split=split)
-    charges = trial.job.record.charges
-    total = sum((charge.rho for charge in charges.values()), Fraction(0))
-    assert [charges[level].rho / total for level in range(1, 7)] == [Fraction(part, sum(shares)) for part in shares]
-    assert total == Fraction(trial.job.record.release.terms.privacy.rho)
-
-
-def test_a_target_buys_just_the_noise_that_keeps_it(release: Releasing) -> None:
+def test_a_target_buys_just_the_noise_that_keeps_it(release):
     """The bound of the level that it names comes to its error; what that costs is rounded up wherever people read it."""
     target = {"level": "region", "max_error": 97, "confidence": 0.95}
     made = release(epsilon=None, target=target)
@@ -429,7 +396,7 @@ def test_a_target_buys_just_the_noise_that_keeps_it(release: Releasing) -> None:
     assert all(epsilon <= float(text) < epsilon * (1 + 1e-5) for text in written)
 
 
-def test_rho_may_be_given_in_place_of_epsilon(tried: Trying) -> None:
+def test_rho_may_be_given_in_place_of_epsilon(tried):
     """Then ε is what that ρ comes to, and all of it is spent."""
     release = tried(epsilon=None, rho=0.25, accountant=None).job.record.release
     privacy = release.terms.privacy
@@ -439,7 +406,7 @@ def test_rho_may_be_given_in_place_of_epsilon(tried: Trying) -> None:
 
 
 @pytest.mark.parametrize("kept", [pytest.param(True, marks=pytest.mark.thorough), False])
-def test_noisy_counts_are_kept_or_destroyed(release: Releasing, kept: bool) -> None:
+def test_noisy_counts_are_kept_or_destroyed(release, kept):
     """The sealed shards are there or gone, as the spec says, and the ledger has an event of either."""
     made = release(keep_noisy_counts=kept)
     there = [noisy_path(made.release.id, level, "trunk").exists() for level in range(7)]

@@ -23,9 +23,9 @@ from flows.specification.file import load_spec
 from storage.database.connections import store
 from storage.record import load_record
 from tasks.format.manifest import Manifest
-from tests.support.folders import rewrite
+from tests.support.folders import rewrite, table_of
 from tests.support.passes import check_rows, try_spec
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 
 WITH_PAGES = True
 
@@ -72,15 +72,9 @@ class Maker:
 
 
 @pytest.fixture
-def maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Maker:
+def maker(tmp_path: Path, own_home: Path) -> Maker:
     """Give a folder and a store."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     return Maker(tmp_path)
-
-
-def table(folder: Path, level: int) -> pl.DataFrame:
-    """Return the published table of a level."""
-    return pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
 
 
 class Made(NamedTuple):
@@ -114,7 +108,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         )
 
 
-def test_a_repeated_level_has_the_rows_of_the_level_above(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_level_has_the_rows_of_the_level_above(made, monkeypatch):
     """Every published row is that of the level above, with one code more; the folder is verified, and so is its cost."""
     monkeypatch.setenv("TRELLIS_HOME", str(made.maker.folder / "home"))
     folder, manifest = made.folder, made.manifest
@@ -122,7 +116,7 @@ def test_a_repeated_level_has_the_rows_of_the_level_above(made: Made, monkeypatc
         assert load_record(con, manifest.id).branches
     assert {entry.level: entry.same_as for entry in manifest.levels if entry.same_as is not None} == REPEATED
     for level, same in REPEATED.items():
-        above, own = table(folder, level - 1), table(folder, level)
+        above, own = table_of(folder, level - 1), table_of(folder, level)
         assert own.select(above.columns).equals(above)
         entry, source = manifest.levels[level], manifest.levels[same]
         assert (entry.rho, entry.epsilon, entry.l2_sensitivity) == (0.0, 0.0, 0.0)
@@ -136,12 +130,12 @@ def test_a_repeated_level_has_the_rows_of_the_level_above(made: Made, monkeypatc
         assert one.count == other.count
 
 
-def test_true_counts_of_repeated_levels_are_never_read(made: Made) -> None:
+def test_true_counts_of_repeated_levels_are_never_read(made):
     """The noise stage asks the vault for the children of the levels above measured levels, and for no others."""
     assert made.read == {entry.level for entry in made.manifest.levels if entry.rho}
 
 
-def test_the_noise_is_that_of_a_release_without_them(maker: Maker) -> None:
+def test_the_noise_is_that_of_a_release_without_them(maker):
     """Nothing of the budget goes to what is fixed already: σ is that of a codebook with two levels."""
     deep, plain = (
         [terms.sigma for terms in make_plan(load_spec(maker.spec(levels))).levels if terms.rho]
@@ -151,7 +145,7 @@ def test_the_noise_is_that_of_a_release_without_them(maker: Maker) -> None:
     assert len(deep) == len(plain) == 4
 
 
-def test_plan_and_pages_say_what_is_repeated(made: Made, maker: Maker) -> None:
+def test_plan_and_pages_say_what_is_repeated(made, maker):
     """The plan, the README and the report say it; nothing calls such a level unprotected, or published exactly."""
     forecast = plan_answer(make_plan(load_spec(maker.spec(LEVELS))))
     assert {level.level: level.same_as for level in forecast.levels if level.same_as is not None} == REPEATED
@@ -194,7 +188,7 @@ LIES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_what_a_repeated_level_states_is_verified(made: Made, tmp_path: Path, lie: str) -> None:
+def test_what_a_repeated_level_states_is_verified(made, tmp_path, lie):
     """A cost, another noise or another bound is found, another level that it is said to repeat, and rows that are not repeated."""
     change, told = LIES[lie]
     folder = Path(shutil.copytree(made.folder, tmp_path / made.folder.name))
@@ -202,7 +196,7 @@ def test_what_a_repeated_level_states_is_verified(made: Made, tmp_path: Path, li
     assert any(told in failure for failure in verify_answer(folder).failures)
 
 
-def test_below_levels_that_are_published_exactly(maker: Maker) -> None:
+def test_below_levels_that_are_published_exactly(maker):
     """With invariants over several single areas, what repeats them repeats the last of them."""
     exact = {"invariants": ["nation"], "i_accept_unprotected": True}
     plan, _, trial = try_spec(maker.spec(["nation", "county", "town"], privacy=exact))
@@ -211,7 +205,6 @@ def test_below_levels_that_are_published_exactly(maker: Maker) -> None:
     (maker.folder / "areas.csv").write_text("\n".join(["nation,state,town", *(f"N,S,T{k}" for k in range(24))]) + "\n")
     keys = yaml.safe_load((maker.folder / "spec.yaml").read_text())
     keys["hierarchy"]["levels"] = ["nation", "state", "town"]
-    (maker.folder / "spec.yaml").write_text(yaml.safe_dump(keys))
-    plan, _, trial = try_spec(maker.folder / "spec.yaml")
+    plan, _, trial = try_spec(spec_in(maker.folder, keys))
     assert [terms.same_as for terms in plan.levels] == [None, None, None, 2, 2, None, None]
     check_rows(trial)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 
 from flows.api import PublishedRelease, open_release
 from flows.planning.plan import make_plan
@@ -24,10 +23,10 @@ from tasks.format.published_tree import tree_of_spec
 from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE
 from tasks.unbiased.variance import ROUNDING_VARIANCE
 from tests.support.ages import EXACT, PRIVACY, SPEC, draw_people, people_released
-from tests.support.folders import changed, rewrite
-from tests.support.library import Library
+from tests.support.folders import changed, rewrite, table_of
 from tests.support.passes import check_rows, try_spec
 from tests.support.shapes import incidences, tree_by
+from tests.support.spec import spec_in
 
 HIERARCHY = {"zone": {"ordered": ["n", "e", "s"]}, "age": {"ordered": 10}}
 GRID: dict[str, Any] = {"hierarchy": HIERARCHY, "release": {"grid": ["zone", "age"]}, "mechanism": "unbiased_tree"}
@@ -37,9 +36,8 @@ Make = Callable[..., PublishedRelease]
 
 
 @pytest.fixture
-def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def released(tmp_path: Path, own_home: Path) -> Make:
     """Return what releases the people, each time in a folder of its own, and finds the published folder intact."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     number = iter(range(100))
 
     def make(**keys: Any) -> PublishedRelease:
@@ -53,31 +51,24 @@ def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def write(tmp_path: Path, own_home: Path) -> Callable[..., Path]:
     """Return what writes the people and a spec; a key of its privacy that is None is taken out."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
     def written(people: pl.DataFrame | None = None, **keys: Any) -> Path:
         (draw_people() if people is None else people).write_csv(tmp_path / "people.csv")
         spec = SPEC | keys
         spec["privacy"] = {key: value for key, value in spec["privacy"].items() if value is not None}
-        (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-        return tmp_path / "spec.yaml"
+        return spec_in(tmp_path, spec)
 
     return written
 
 
-def counts(folder: Path, level: int) -> pl.DataFrame:
-    """Return the table of a level."""
-    return pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
-
-
 @pytest.mark.parametrize("neighbours", ["add_remove", "substitution"])
-def test_levels_state_their_deviations(released: Make, neighbours: str) -> None:
+def test_levels_state_their_deviations(released, neighbours):
     """A public total is met and has none; cascade has one deviation for all, zeros and negative counts included."""
     found = released(privacy=PRIVACY | {"neighbours": neighbours})
     manifest = found.manifest
-    totals = {int(counts(found.folder, of.level)["count"].sum()) for of in manifest.levels}
+    totals = {int(table_of(found.folder, of.level)["count"].sum()) for of in manifest.levels}
     assert len(totals) == 1
     assert manifest.covariance == "tree"
     assert manifest.waived == ["counts_positive"]
@@ -96,7 +87,7 @@ def test_levels_state_their_deviations(released: Make, neighbours: str) -> None:
         assert (entry.sigma > 0) == (entry.level > 0 or neighbours == "add_remove")
 
 
-def test_targets_replace_epsilon(released: Make) -> None:
+def test_targets_replace_epsilon(released):
     """No level's counts deviate more than asked, one by exactly as much, and the release says what that costs."""
     asked = {"age_1": 6.0, "age": 9.0}
     keys = {key: value for key, value in PRIVACY.items() if key != "epsilon"} | {"split": {"targets": asked}}
@@ -109,7 +100,7 @@ def test_targets_replace_epsilon(released: Make) -> None:
 
 
 @pytest.mark.parametrize("split", ["cascade", "wavelet", "uniform", {"finest": 2}, {"workload": "prefix"}, [1] * 6])
-def test_any_split_may_be_given(write: Callable[..., Path], split: Any) -> None:
+def test_any_split_may_be_given(write, split):
     """Shares of ρ and rules for trees alike."""
     of, _, trial = try_spec(write(mechanism="unbiased_tree", privacy=PRIVACY | {"split": split}))
     check_rows(trial)
@@ -121,7 +112,7 @@ def stated(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]
     return lambda folder: rewrite(folder, change)
 
 
-def test_distinct_records_move_leaves_less(write: Callable[..., Path]) -> None:
+def test_distinct_records_move_leaves_less(write):
     """Two records of a unit that are distinct move the total by 2, and leaves by √2."""
     two = PRIVACY | {"max_records_per_unit": 2, "distinct": "age"}
     moved = [terms.l2_sensitivity_squared for terms in make_plan(load_spec(write(**TREE, privacy=two))).levels]
@@ -159,9 +150,7 @@ LIES: list[tuple[str, Callable[[Path], None], str]] = [
 
 
 @pytest.mark.parametrize(("name", "lie", "said"), LIES, ids=[f"{name}: {said}" for name, _, said in LIES])
-def test_verify_finds_what_does_not_follow(
-    library: Library, tmp_path: Path, name: str, lie: Callable[[Path], None], said: str
-) -> None:
+def test_verify_finds_what_does_not_follow(library, tmp_path, name, lie, said):
     """Noisy counts that give other counts, other intervals, another order, other deviations, other sums, and another rule."""
     folder = library[name].copied(tmp_path)
     lie(folder)
@@ -170,7 +159,7 @@ def test_verify_finds_what_does_not_follow(
 
 
 @pytest.mark.thorough
-def test_intervals_are_verified_without_noisy_counts(released: Make) -> None:
+def test_intervals_are_verified_without_noisy_counts(released):
     """They follow from the manifest and from the codes that the spec lists."""
     folder = released(release={"order": ["zone", "age"], "noisy_counts": False}).folder
     own = folder / "counts" / "level_2.parquet"
@@ -230,9 +219,7 @@ CASES_REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("keys", "said"), CASES_REFUSED, ids=[said for _, said in CASES_REFUSED])
-def test_what_does_not_fit_is_refused(
-    write: Callable[..., Path], tmp_path: Path, keys: dict[str, Any], said: str
-) -> None:
+def test_what_does_not_fit_is_refused(write, tmp_path, keys, said):
     """Each with its field and the rule, before the store is touched."""
     spec = write(**keys)
     with pytest.raises(SpecError) as refused:
@@ -250,7 +237,7 @@ def check_pairs(found: PublishedRelease) -> None:
     assert {entry.intervals.promise for entry in (*manifest.levels, *manifest.views)} == {"cells"}
 
 
-def test_without_noise_every_rectangle_is_the_truth(released: Make) -> None:
+def test_without_noise_every_rectangle_is_the_truth(released):
     """All ranges of zones and ages, asked for on both axes at once; one whose ends are reversed is refused."""
     found = released(**GRID | EXACT)
     people = draw_people().with_columns(age=pl.col("age").cast(int))
@@ -281,7 +268,7 @@ def check_deviation(found: PublishedRelease) -> None:
     assert row["sd"] == pytest.approx(wanted**0.5, rel=1e-5)
 
 
-def test_the_deviation_of_a_rectangle_follows_from_the_manifest(released: Make, library: Library) -> None:
+def test_the_deviation_of_a_rectangle_follows_from_the_manifest(released, library):
     """Also of a total that is public, and where noisy counts are not published; intervals that hold at once are wider."""
     check_deviation(library["grid"].found)
     check_pairs(library["grid"].found)
@@ -292,7 +279,7 @@ def test_the_deviation_of_a_rectangle_follows_from_the_manifest(released: Make, 
     assert ends[0]["low"] < ends[1]["low"] <= ends[1]["high"] < ends[0]["high"]
 
 
-def test_compare_tries_grids(write: Callable[..., Path]) -> None:
+def test_compare_tries_grids(write):
     """Mechanisms that measure every node are tried with all pairs, others go down the tree; exact deviations of rectangles are shown."""
     names = ["cascade", "unbiased_tree", "inftda_reconciled"]
     comparison = make_comparison(load_spec(write(**GRID | {"public_data": True})), names, [1.0], 2)

@@ -1,8 +1,7 @@
 """Leaves and their sums, and codes that no codebook lists: of those only the ones above the threshold leave the vault."""
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 import flows.run.driver
 import flows.run.walk
@@ -44,12 +42,11 @@ from storage.releases.shards import list_shards, shard_name
 from tasks.laws.law import Sampling
 from tasks.laws.thresholded import thresholded_laplace
 from tasks.mechanisms import MECHANISMS
-from tests.support.folders import rewrite
+from tests.support.exposure import left_in
+from tests.support.folders import manifest_of, rewrite
 from tests.support.laws import drawn_by
-from tests.support.ledger import charges_of
-from tests.support.library import Library
-from tests.support.spec import SPEC
-from tests.support.user import User
+from tests.support.ledger import charges_of, events_of
+from tests.support.spec import SPEC, spec_in
 
 Leaf = tuple[str, str, str, str]
 
@@ -69,16 +66,13 @@ UNSEEN: dict[Leaf, int] = {
     ("north", "b", "south", "zz"): 2,
 }
 COLUMNS = ("home_region", "home", "work_region", "work")
+OF_TRIPS = {"table": "trips.csv", "origin": list(COLUMNS[:2]), "destination": list(COLUMNS[2:])}
 DEPTH = 4
 
 
 @dataclass(frozen=True)
 class World:
-    """A folder with a table of trips and a store.
-
-    Attributes:
-        folder: holds the table, the store and what is published.
-    """
+    """A folder with a table of trips, a store, and what is published."""
 
     folder: Path
 
@@ -93,18 +87,12 @@ class World:
         privacy |= {"epsilon": 1.0} | ({"accountant": "zcdp"} if "mechanism" in keys else {}) | keys.pop("privacy", {})
         privacy = {key: value for key, value in privacy.items() if value is not None}
         spec = SPEC | {
-            "input": {
-                "table": "trips.csv",
-                "origin": list(COLUMNS[:2]),
-                "destination": list(COLUMNS[2:]),
-                "count": "people",
-            },
+            "input": OF_TRIPS | {"count": "people"},
             "hierarchy": {"levels": ["region", "area"]},
             "release": {"tree": "destination", "finest": "area"},
             "mechanism": "stability_histogram",
         }
-        (self.folder / "spec.yaml").write_text(yaml.safe_dump(spec | keys | {"privacy": privacy}))
-        return make_plan(load_spec(self.folder / "spec.yaml"))
+        return make_plan(load_spec(spec_in(self.folder, spec | keys | {"privacy": privacy})))
 
     def release(self, release_id: str = "one", **keys: Any) -> Path:
         """Make a release and return its folder."""
@@ -116,20 +104,11 @@ class World:
     def events(self) -> list[str]:
         """Return what the ledger has of the release, in order."""
         with store() as con:
-            events = [
-                json.loads(text) for (text,) in con.execute("SELECT event FROM ledger ORDER BY position").fetchall()
-            ]
-        return [event["event"] for event in events if event.get("release") == "one"]
-
-    def files(self) -> Iterator[Path]:
-        """Yield every file below TRELLIS_HOME, the vault excepted, and below the output folder."""
-        for path in self.folder.rglob("*"):
-            if path.is_file() and "vault" not in path.parts and path.parent != self.folder:
-                yield path
+            return [event["event"] for event in events_of(con) if event.get("release") == "one"]
 
     def exposed(self) -> list[str]:
         """Return the files and the tables of the store that hold, or are named for, the code of a single unit."""
-        found = [str(path) for path in self.files() if holds_canary(path)]
+        found = [str(path) for path in left_in(self.folder) if holds_canary(path)]
         with store() as con:
             tables = con.execute("SELECT table_schema, table_name FROM information_schema.tables").fetchall()
             for schema, table in tables:
@@ -188,9 +167,7 @@ def crash_at(patch: pytest.MonkeyPatch, kind: str) -> None:
     """Crash in the midst of the transaction that records a shard of a kind."""
     record = flows.run.walk.add_shard
     patch.setattr(
-        flows.run.walk,
-        "add_shard",
-        lambda con, of, shard: (crash if shard.kind == kind else record)(con, of, shard),
+        flows.run.walk, "add_shard", lambda con, of, shard: (crash if shard.kind == kind else record)(con, of, shard)
     )
 
 
@@ -205,7 +182,7 @@ def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MECHANISMS, "stability_histogram", recipe)
 
 
-def test_only_codes_above_the_threshold_are_published(world: World) -> None:
+def test_only_codes_above_the_threshold_are_published(world):
     """The tables, the codebook beside the shards and the numbers of areas are those of the leaves that were kept."""
     folder = world.release(privacy={"distinct": "area"})
     found = counts(folder)
@@ -222,7 +199,7 @@ def test_only_codes_above_the_threshold_are_published(world: World) -> None:
         assert list_shards(con, "one")["noisy"][DEPTH, "trunk"].rows == len(SEEN)
         assert [level.possible_cells for level in find_release(con, "one").levels] == [1, *[None] * DEPTH]
         assert con.execute('SELECT count(*) FROM "one".level_4').fetchall() == [(len(SEEN),)]
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = manifest_of(folder)
     assert manifest["codebooks"] == dict.fromkeys(("origin", "destination"), "from the released counts")
     assert [level["sigma"] > 0 for level in manifest["levels"]] == [False] * (len(manifest["levels"]) - 1) + [True]
     with store() as con:
@@ -234,7 +211,7 @@ def test_only_codes_above_the_threshold_are_published(world: World) -> None:
     assert "No codebook lists the codes of origin, destination" in (folder / "README.md").read_text().replace("\n", " ")
 
 
-def test_the_search_finds_a_code_that_no_row_has(tmp_path: Path) -> None:
+def test_the_search_finds_a_code_that_no_row_has(tmp_path):
     """In a compressed shard it is seen where only the dictionary of a column has it, or the statistics."""
     codes = pa.DictionaryArray.from_arrays(pa.array([0, 0]), pa.array(["a", CANARY]))
     pq.write_table(pa.table([codes], names=["code"]), tmp_path / "dictionary.parquet", compression="zstd")
@@ -242,13 +219,13 @@ def test_the_search_finds_a_code_that_no_row_has(tmp_path: Path) -> None:
     assert [holds_canary(tmp_path / name) for name in ("dictionary.parquet", "clean.parquet")] == [True, False]
 
 
-def test_nothing_but_the_vault_holds_the_code_of_one_unit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_but_the_vault_holds_the_code_of_one_unit(world, monkeypatch):
     """It is nowhere while leaves are measured, once they are sealed, after a crash on either side of that, and at the end."""
     before: list[Path] = []
     drawn: list[int] = []
 
     def sampler(true_counts: Any, scale: float, threshold: int) -> Any:
-        before.extend(path for path in world.files() if holds_canary(path))
+        before.extend(path for path in left_in(world.folder) if holds_canary(path))
         drawn.extend(true_counts.tolist())
         return thresholded_laplace(true_counts, scale, threshold)
 
@@ -271,9 +248,7 @@ def test_nothing_but_the_vault_holds_the_code_of_one_unit(world: World, monkeypa
     assert CANARY.encode() in vault_path("one").read_bytes()  # so that it could have been found
 
 
-def test_what_is_left_does_not_depend_on_codes_that_were_not_kept(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_left_does_not_depend_on_codes_that_were_not_kept(world, monkeypatch):
     """Of two tables that differ in leaves below the threshold, every shard, every seal and every published table is the same."""
     without_noise(monkeypatch)
 
@@ -282,10 +257,10 @@ def test_what_is_left_does_not_depend_on_codes_that_were_not_kept(
         folder = world.release(release_id, budget={"epsilon": 10.0, "delta": 1e-7})
         shards = {path.name: path.read_bytes() for path in shard_folder(release_id).iterdir()}
         public = {path.name: path.read_bytes() for path in [*folder.glob("counts/*"), folder / "counts.csv"]}
-        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest = manifest_of(folder)
         told = {key: value for key, value in manifest.items() if key not in {"id", "ledger"}}
         with store() as con:
-            events = [json.loads(text) for (text,) in con.execute("SELECT event FROM ledger").fetchall()]
+            events = events_of(con)
             terms = con.execute(
                 "SELECT * EXCLUDE (release_id) FROM levels WHERE release_id = ?", [release_id]
             ).fetchall()
@@ -301,9 +276,7 @@ def test_what_is_left_does_not_depend_on_codes_that_were_not_kept(
     assert one == two
 
 
-def test_a_rerun_draws_what_was_not_sealed_anew_and_its_codes_with_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rerun_draws_what_was_not_sealed_anew_and_its_codes_with_it(world, monkeypatch):
     """Before the seal there is no codebook beside the shards; afterwards one of what was sealed, however often it is made."""
     with monkeypatch.context() as patch:
         crash_at(patch, "noisy")
@@ -332,7 +305,7 @@ def test_a_rerun_draws_what_was_not_sealed_anew_and_its_codes_with_it(
     assert [event for event in world.events() if event in expected] == expected
 
 
-def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_level_that_is_not_as_charged_is_not_drawn(world, monkeypatch):
     """A threshold, or an ε, that was altered in the store since the reservation stops the release before a draw."""
     with monkeypatch.context() as patch:
         patch.setattr(flows.run.walk.StoredRecord, "prepare", crash)
@@ -349,18 +322,12 @@ def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, monkeypatch: 
     assert not noisy_path("one", DEPTH, "trunk").exists()
 
 
-@pytest.mark.parametrize(
-    ("stopped_at", "keys", "left"),
-    [
-        ("noisy", {}, set()),
-        ("counts", {"keep_noisy_counts": False}, set()),
-        ("counts", {}, {"codebook_origin", "codebook_destination", "level_4_trunk.noisy"}),
-    ],
-    ids=["not sealed", "not kept", "kept"],
-)
-def test_an_abandoned_release_leaves_codes_only_beside_sealed_counts(
-    world: World, monkeypatch: pytest.MonkeyPatch, stopped_at: str, keys: dict[str, Any], left: set[str]
-) -> None:
+@pytest.mark.parametrize(("stopped_at", "keys", "left"), [
+    ("noisy", {}, set()),
+    ("counts", {"keep_noisy_counts": False}, set()),
+    ("counts", {}, {"codebook_origin", "codebook_destination", "level_4_trunk.noisy"}),
+], ids=["not sealed", "not kept", "kept"])  # fmt: skip
+def test_an_abandoned_release_leaves_codes_only_beside_sealed_counts(world, monkeypatch, stopped_at, keys, left):
     """What was drawn and never sealed goes with the vault, codes and all, and so does what is not to be kept."""
     with monkeypatch.context() as patch:
         crash_at(patch, stopped_at)
@@ -372,7 +339,7 @@ def test_an_abandoned_release_leaves_codes_only_beside_sealed_counts(
 
 
 @pytest.mark.parametrize("neighbours", [pytest.param("substitution", marks=pytest.mark.thorough), "add_remove"])
-def test_a_release_may_show_no_code_at_all(world: World, neighbours: str) -> None:
+def test_a_release_may_show_no_code_at_all(world, neighbours):
     """Where no leaf reaches the threshold, every level below the total is an empty table, and it is verified."""
     world.write(UNSEEN if neighbours == "substitution" else {})
     folder = world.release(privacy={"neighbours": neighbours})
@@ -383,7 +350,7 @@ def test_a_release_may_show_no_code_at_all(world: World, neighbours: str) -> Non
     assert world.exposed() == []
 
 
-def test_an_altered_code_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_altered_code_is_found(world, monkeypatch):
     """A codebook that is not of what was sealed stops the publication, and a published table with another code is told."""
     with monkeypatch.context() as patch:
         patch.setattr(flows.run.driver, "_validate", crash)
@@ -402,7 +369,7 @@ def test_an_altered_code_is_found(world: World, monkeypatch: pytest.MonkeyPatch)
     assert verify_answer(folder).failures[0] == "counts/level_4.parquet is not the file that was published."
 
 
-def test_no_other_mechanism_can_say_that_it_has_taken_them(world: World) -> None:
+def test_no_other_mechanism_can_say_that_it_has_taken_them(world):
     """A manifest of one that lists what it measures, with codes from the counts, is a failure that says so."""
     folder = world.release()
     waived = sorted(MECHANISMS["gaussian"].waived)
@@ -417,7 +384,7 @@ OTHERS = [name for name, recipe in MECHANISMS.items() if not (recipe.shows_codes
 
 @pytest.mark.parametrize("mechanism", OTHERS)
 @pytest.mark.parametrize("axis", ["both", "origin"])
-def test_every_other_mechanism_refuses_them(world: World, mechanism: str, axis: str) -> None:
+def test_every_other_mechanism_refuses_them(world, mechanism, axis):
     """It would measure what the records alone list; the error names the key, the reason and what to do."""
     (world.folder / "areas.csv").write_text("region,area\nnorth,a\nsouth,a\n")
     unlisted, listed = {"levels": ["region", "area"]}, {"table": "areas.csv", "levels": ["region", "area"]}
@@ -433,7 +400,7 @@ def test_every_other_mechanism_refuses_them(world: World, mechanism: str, axis: 
 LISTED = {"hierarchy": {"table": "areas.csv", "levels": ["region", "area"]}}
 EXACT = {"invariants": ["region"], "i_accept_unprotected": True}
 TARGET = {"level": "area", "max_error": 9, "confidence": 0.9}
-ONE_COLUMN = {"table": "trips.csv", "origin": "home", "destination": list(COLUMNS[2:])}
+ONE_COLUMN = OF_TRIPS | {"origin": "home"}
 DEEP: dict[str, Any] = {
     "input": {"table": "trips.csv", "features": ["home"]},
     "hierarchy": {"home": {"levels": ["region", "home"]}},
@@ -456,14 +423,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("keys", "said"), REFUSED)
-def test_what_leaves_cannot_be_is_refused(world: World, keys: dict[str, Any], said: str) -> None:
+def test_what_leaves_cannot_be_is_refused(world, keys, said):
     """Only a whole path places an area that nobody has listed; keys without meaning are refused with the reason."""
     (world.folder / "areas.csv").write_text("region,area\nnorth,a\nsouth,b\n")
     with pytest.raises(SpecError, match=re.escape(said)):
         world.plan(**keys)
 
 
-def test_leaves_are_planned(world: World) -> None:
+def test_leaves_are_planned(world):
     """Of sums of leaves σ is √w times that of one, or none; a target is met on them; no bound stands beside a threshold; not too many."""
     (world.folder / "areas.csv").write_text("region,area\nn,a\nn,b\ns,c\ns,d\ns,e\n")
     sigmas = [level.sigma for level in world.plan(**GAUSSIAN).levels]
@@ -500,9 +467,7 @@ LIES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
 
 
 @pytest.mark.parametrize(("name", "lie", "told"), LIES, ids=[f"{number}: {lie[2]}" for number, lie in enumerate(LIES)])
-def test_verification_finds_what_a_manifest_has_no_right_to_say(
-    library: Library, tmp_path: Path, name: str, lie: Callable[[dict[str, Any]], object], told: str
-) -> None:
+def test_verification_finds_what_a_manifest_has_no_right_to_say(library, tmp_path, name, lie, told):
     """What is waived, summed or charged otherwise than by the mechanism's recipe and map is a failure that says so."""
     folder = library[name].copied(tmp_path)
     rewrite(folder, lie)
@@ -510,7 +475,7 @@ def test_verification_finds_what_a_manifest_has_no_right_to_say(
     assert any(part in failure for part in told.split("|") for failure in failures), failures
 
 
-def test_one_end_may_be_listed(world: World) -> None:
+def test_one_end_may_be_listed(world):
     """Listed and unlisted axes go together; each is numbered by its own codebook."""
     areas = sorted({leaf[2:] for leaf in UNSEEN | SEEN})
     (world.folder / "areas.csv").write_text("region,area\n" + "".join(f"{','.join(area)}\n" for area in areas))
@@ -526,7 +491,7 @@ def test_one_end_may_be_listed(world: World) -> None:
     assert possible == [1, len({region for region, _ in areas}), None, None, None]
 
 
-def test_a_plan_does_not_pretend_to_know_them(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_does_not_pretend_to_know_them(world, capsys):
     """Possible cells are unknown, bytes on disk are not forecast, a public guess bounds the leaves, and the table is not read."""
     (world.folder / "trips.csv").write_text("")
     answer = plan_answer(world.plan())
@@ -539,7 +504,7 @@ def test_a_plan_does_not_pretend_to_know_them(world: World, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("blank", ["", " ", '""'])
-def test_a_blank_code_is_refused_and_none_is_quoted(world: World, blank: str) -> None:
+def test_a_blank_code_is_refused_and_none_is_quoted(world, blank):
     """The column and the rule are named, and nothing of the table is left."""
     with (world.folder / "trips.csv").open("a") as table:
         table.write(f"north,{CANARY},{blank},a,3\n")
@@ -549,30 +514,28 @@ def test_a_blank_code_is_refused_and_none_is_quoted(world: World, blank: str) ->
     assert world.exposed() == []
 
 
-def test_a_missing_column_and_a_rehearsal_leave_nothing(world: World) -> None:
+def test_a_missing_column_and_a_rehearsal_leave_nothing(world):
     """A dry run reads the codes and keeps none of them, and a column that is not there is named."""
     with store(), ThreadPoolExecutor(2) as executor:
         rehearse(world.plan(), submit_to(executor))
         assert world.exposed() == []
         assert list((world.folder / "home" / "vault").iterdir()) == []
-        ends = {"table": "trips.csv", "origin": ["home_region", "nowhere"], "destination": list(COLUMNS[2:])}
         with pytest.raises(InputError, match="has no column nowhere"):
-            rehearse(world.plan(input=ends), submit_to(executor))
+            rehearse(world.plan(input=OF_TRIPS | {"origin": ["home_region", "nowhere"]}), submit_to(executor))
 
 
-def test_units_are_bounded_where_their_codes_are_known_from_records_alone(world: World) -> None:
+def test_units_are_bounded_where_their_codes_are_known_from_records_alone(world):
     """A unit that has more records than promised, in codes of its own or in others', is cut to them."""
     rows = "".join(f"u{number},north,a,south,b\n" * 3 + f"u{number},north,a,south,c\n" for number in range(300))
     (world.folder / "trips.csv").write_text(f"who,{','.join(COLUMNS)}\n{rows}")
-    named = {"table": "trips.csv", "origin": list(COLUMNS[:2]), "destination": list(COLUMNS[2:]), "unit": "who"}
     bounds = {"max_records_per_unit": 2, "exact_records_per_unit": False, "distinct": "area"}
-    found = counts(world.release(input=named, privacy=bounds))
+    found = counts(world.release(input=OF_TRIPS | {"unit": "who"}, privacy=bounds))
     assert found.keys() == {("north", "a", "south", "b"), ("north", "a", "south", "c")}
     assert all(abs(count - 300) < 100 for count in found.values())
 
 
 @pytest.mark.thorough
-def test_the_command_line_shows_prefect_no_code_of_one_unit(newcomer: User) -> None:
+def test_the_command_line_shows_prefect_no_code_of_one_unit(newcomer):
     """Neither Prefect's database nor its logs, nor what is published, printed or kept, holds what only one unit has."""
     world = World(newcomer.folder)
     world.write(UNSEEN | SEEN)
@@ -589,4 +552,4 @@ def test_the_command_line_shows_prefect_no_code_of_one_unit(newcomer: User) -> N
             searched += 1
     assert searched
     assert newcomer.prefect.task_runs(released["id"])
-    assert [path for path in world.files() if "data" not in path.parts and holds_canary(path)] == []
+    assert [path for path in left_in(world.folder) if "data" not in path.parts and holds_canary(path)] == []

@@ -21,7 +21,7 @@ from tasks.pages.explorer.payload import embedded
 from tasks.released.sources.folder import open_folder
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import rounding_step
-from tests.support.folders import change_estimate, changed, rewrite, with_sums
+from tests.support.folders import change_estimate, changed, manifest_of, rewrite, with_sums
 from tests.support.passes import counts_of, try_spec
 from tests.support.town import VIEWS, Town, added_up, level, view
 
@@ -36,12 +36,6 @@ def _home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRELLIS_HOME", "")
 
 
-def manifest_of(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a published folder."""
-    content: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
-    return content
-
-
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a published folder with views, whose total is public."""
@@ -50,7 +44,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield Town(tmp_path_factory.mktemp("published")).release(privacy__neighbours="substitution")
 
 
-def test_everything_is_published_under_its_name(published: Path) -> None:
+def test_everything_is_published_under_its_name(published):
     """Tables, charges, seals and roundings are those of the views by name; the public total is exact in both of its tables."""
     manifest = manifest_of(published)
     assert verify_answer(published).failures == []
@@ -86,7 +80,7 @@ def noise_by_place(scale_of: dict[int, set[float]]) -> Callable[[IntArray, float
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
-def test_each_view_is_drawn_at_the_scale_that_it_is_charged(tmp_path: Path, law: str) -> None:
+def test_each_view_is_drawn_at_the_scale_that_it_is_charged(tmp_path, law):
     """With weights of its own each view is drawn once, all of its cells, at the scale of its share; the same noise gives the same counts."""
     views = {name: VIEWS[name] for name in ("living", "by_mode")} | {"starts": {"from": "district"}}
     split = {"living": 2, "by_mode": 4, "starts": 5, "leaves": 6}
@@ -102,7 +96,7 @@ def test_each_view_is_drawn_at_the_scale_that_it_is_charged(tmp_path: Path, law:
     assert [counts_of(nodes) for nodes in again.released] == [counts_of(nodes) for nodes in trial.released]
 
 
-def test_intervals_are_rounded_where_noisy_counts_are_destroyed(tmp_path: Path) -> None:
+def test_intervals_are_rounded_where_noisy_counts_are_destroyed(tmp_path):
     """With keep_noisy_counts: false the ends are multiples of σ rounded up, no bias is stated, and no noisy count is left."""
     town = Town(tmp_path)
     folder = town.release(
@@ -201,10 +195,7 @@ OF_VIEWS: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 OF_MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a sensitivity": (halved, "can move some level further"),
-    "a level's source": (
-        lambda of: of["levels"][1].update(source=4),
-        "level 1 must have a source that says as much about it as manifest.json: level 2",
-    ),
+    "a level's source": (lambda of: of["levels"][1].update(source=4), "level 1 must have a source that says as much about it as manifest.json: level 2"),
     "a source that says less": (
         lambda of: of["levels"][1].update(source=5, sigma=of["levels"][4]["sigma"] * 3**0.5),
         "level 1 must have source 2, which says most about it",
@@ -212,10 +203,7 @@ OF_MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a sum's sigma": (lambda of: of["levels"][1].update(sigma=of["levels"][1]["sigma"] / 2), "level 1 has a sigma"),
     "rounding left out": (lambda of: of.pop("rounding"), NO_ROUNDING),
     "rounding of a view left out": (lambda of: of["rounding"]["deviation"].pop("by_mode"), NO_ROUNDING),
-    "rounding that is not exact": (
-        lambda of: of["rounding"]["deviation"].update(by_mode=1.0),
-        "rounding must be exact where, and only where",
-    ),
+    "rounding that is not exact": (lambda of: of["rounding"]["deviation"].update(by_mode=1.0), "rounding must be exact where, and only where"),
     "rounding that is": (lambda of: of["rounding"].update(exact=False), "rounding must be exact where"),
     "rounding of leaves": (
         lambda of: of["rounding"].update(exact=False, deviation=of["rounding"]["deviation"] | {"level_4": 1.5}),
@@ -223,13 +211,10 @@ OF_MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "a level's half-width": (lambda of: of["levels"][4].update(half_width=1), "half_width"),
     "a level's bias": (lambda of: of["levels"][4].update(bias=9.0), "bias"),
-    "an estimate of sums": (
-        lambda of: change_estimate(of["levels"][1]["noise_rows"]),
-        f"level_1.parquet {UNKNOWN_NOISE}",
-    ),
+    "an estimate of sums": (lambda of: change_estimate(of["levels"][1]["noise_rows"]), f"level_1.parquet {UNKNOWN_NOISE}"),
     "an estimate": (lambda of: change_estimate(of["levels"][4]["noise_rows"]), f"level_4.parquet {UNKNOWN_NOISE}"),
     "a seal that is missing": (lambda of: of["seals"].pop(), "must have seals"),
-}
+}  # fmt: skip
 GONE = ["views/by_mode.parquet", "noisy_counts/view_by_mode.parquet", "derived/mode.parquet"]
 LIES: dict[str, tuple[Callable[[Path], None], str]] = {
     **{lie: (changed(f"{name}.parquet", change), told) for lie, (name, change, told) in OF_TABLES.items()},
@@ -240,7 +225,7 @@ LIES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_verification_finds_what_was_changed(published: Path, tmp_path: Path, lie: str) -> None:
+def test_verification_finds_what_was_changed(published, tmp_path, lie):
     """Each number, row or file of a view that is changed with the right checksum is a failure that names it."""
     change, told = LIES[lie]
     folder = Path(shutil.copytree(published, tmp_path / "folder"))
@@ -250,7 +235,7 @@ def test_verification_finds_what_was_changed(published: Path, tmp_path: Path, li
     assert [failure for failure in ours if told in failure] if told else ours == [], failures
 
 
-def test_verification_knows_sources_without_noisy_counts(published: Path, tmp_path: Path) -> None:
+def test_verification_knows_sources_without_noisy_counts(published, tmp_path):
     """The terms alone tell of a source that does not refine its view, that is not measured, or than which another says more."""
     folder = Path(shutil.copytree(published, tmp_path / "folder"))
     shutil.rmtree(folder / "noisy_counts")
@@ -265,7 +250,7 @@ def test_verification_knows_sources_without_noisy_counts(published: Path, tmp_pa
         assert [failure for failure in verify_answer(twin).failures if told in failure], lie
 
 
-def test_totals_that_nothing_measures_are_named_everywhere(tmp_path: Path) -> None:
+def test_totals_that_nothing_measures_are_named_everywhere(tmp_path):
     """The manifest lists them with their mean noise; README, report and metadata of the records say the same."""
     views = {name: VIEWS[name] for name in ("living", "pairs")}
     folder = Town(tmp_path).release(release__views=views, release__records=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +27,7 @@ from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.validate.size import EXPLORER_BYTES, disk_size, expected_cells
 from tests.support.spec import SPEC as COUNTRY
+from tests.support.spec import spec_in
 
 PEOPLE = 100_000
 PLACES = ("shards", "published", "store")
@@ -48,13 +48,11 @@ def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def planned(country: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Forecast]:
+def planned(country: Path, own_home: Path) -> Callable[..., Forecast]:
     """Return what plans the country's release with other keys of the spec, in a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
     def plan(**keys: Any) -> Forecast:
-        (country / "spec.yaml").write_text(yaml.safe_dump(SPEC | keys))
-        return plan_answer(make_plan(load_spec(country / "spec.yaml")))
+        return plan_answer(make_plan(load_spec(spec_in(country, SPEC | keys))))
 
     return plan
 
@@ -89,11 +87,9 @@ def bytes_below(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def test_a_plan_predicts_what_a_release_leaves(planned, country, tmp_path) -> None:
-    """With a guess of the total every place holds what the plan said within a factor of 3, and so for the next release.
-
-    So are the cells that are measured and that survive at every level.
-    """
+def test_a_plan_predicts_what_a_release_leaves(planned, country, tmp_path):
+    """With a guess of the total every place holds what the plan said within a factor of 3, and so for the next release."""
+    # So are the cells that are measured and that survive at every level.
     for _ in ("with the ledger's own tables", "without"):
         forecast = planned(expected_total=PEOPLE)
         disk, left = forecast.disk, released(country / "spec.yaml", tmp_path / "out")
@@ -109,7 +105,7 @@ def test_a_plan_predicts_what_a_release_leaves(planned, country, tmp_path) -> No
 
 
 @pytest.mark.parametrize("rows", ["all", pytest.param("signal", marks=pytest.mark.thorough)])
-def test_without_a_guess_the_plan_is_an_upper_bound(planned, country, tmp_path, capsys, rows) -> None:
+def test_without_a_guess_the_plan_is_an_upper_bound(planned, country, tmp_path, capsys, rows):
     """Without a guess no place holds more than the plan said."""
     forecast = planned(release=SPEC["release"] | {"rows": rows})
     left = released(country / "spec.yaml", tmp_path / "out")
@@ -120,11 +116,9 @@ def test_without_a_guess_the_plan_is_an_upper_bound(planned, country, tmp_path, 
     assert re.search("^at most .* on disk", capsys.readouterr().out, re.MULTILINE)
 
 
-def test_what_is_published_besides_takes_disk(planned) -> None:
-    """Noisy counts, wider intervals, CSV of every level and tables of the rows that stand out each add to what is published, and to nothing else but the store.
-
-    Measurements that are not kept take nothing.
-    """
+def test_what_is_published_besides_takes_disk(planned):
+    """Noisy counts, wider intervals, CSV of every level and tables of the rows that stand out each add to what is published, and to nothing else but the store."""
+    # Measurements that are not kept take nothing.
 
     def disk(**keys: Any) -> DiskUse:
         return planned(expected_total=PEOPLE, release=SPEC["release"] | keys).disk
@@ -147,7 +141,7 @@ def test_what_is_published_besides_takes_disk(planned) -> None:
 
 
 @given(universe=universes, total=st.integers(1, 2**40))
-def test_expected_cells_can_be_and_take_no_more_than_the_upper_bound(universe, total) -> None:
+def test_expected_cells_can_be_and_take_no_more_than_the_upper_bound(universe, total):
     """All children of what survived are measured, at most so many survive, never more than records, never fewer than above."""
     fan_outs, sigmas = [fan_out for fan_out, _ in universe], [0.0, *(sigma for _, sigma in universe)]
     possible = [math.prod(fan_outs[:level]) for level in range(len(fan_outs) + 1)]

@@ -56,20 +56,13 @@ WITHOUT_NOISY = LOUD | {"release": LAND["release"] | {"noisy_counts": False}}
 MAPPED: dict[str, dict[str, Any]] = {  # of the land with a map; others are in the library
     "land, loud": LOUD,
     "land, without noisy counts": WITHOUT_NOISY,
-    "land, views of inftda": WITHOUT_NOISY
-    | {"mechanism": "inftda", "release": WITHOUT_NOISY["release"] | {"views": "margins"}},
-    "land, views of cbdp": WITHOUT_NOISY
-    | {"mechanism": "cbdp", "release": WITHOUT_NOISY["release"] | {"views": "margins"}},
+    "land, views of inftda": WITHOUT_NOISY | {"mechanism": "inftda", "release": WITHOUT_NOISY["release"] | {"views": "margins"}},
+    "land, views of cbdp": WITHOUT_NOISY | {"mechanism": "cbdp", "release": WITHOUT_NOISY["release"] | {"views": "margins"}},
     "land, with margins": LOUD | {"release": LAND["release"] | {"views": "margins"}},
     "land, settled together": LOUD | {"mechanism": "cbdp", "release": LAND["release"] | {"views": "margins"}},
     "land, leaves only": LOUD | {"mechanism": "gaussian"},
-    "land, unbiased": {
-        "dataset": "others",
-        "mechanism": "unbiased_tree",
-        "noise": {},
-        "privacy": LOUD["privacy"] | {"neighbours": "add_remove"},
-    },
-}
+    "land, unbiased": {"dataset": "others", "mechanism": "unbiased_tree", "noise": {}, "privacy": LOUD["privacy"] | {"neighbours": "add_remove"}},
+}  # fmt: skip
 FEW = [
     *("trips", "trips of three", "trips shrunk", "trips calibrated", "trips settled together"),
     *("trips with a threshold", "trips of leaves", "unbiased"),
@@ -164,7 +157,7 @@ def _areas(estimate: Estimate, boxes: Boxes) -> list[list[Area]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pairs_are_shown_as_queries_answer(made: Made, kind: str, tmp_path: Path) -> None:
+def test_pairs_are_shown_as_queries_answer(made, kind, tmp_path):
     """Pairs without a row, under dropped cells too, and pairs whose axis levels no level has are shown as a query answers them."""
     for folder in (made(kind), without_noisy_counts(made(kind), tmp_path / "bare")):
         check_absent(folder, most=20)
@@ -177,7 +170,7 @@ def test_pairs_are_shown_as_queries_answer(made: Made, kind: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_levels_are_their_tables(made: Made, kind: str) -> None:
+def test_levels_are_their_tables(made, kind):
     """Every level has the rows of its table, with what is published of them; the totals of an axis level are those of all its areas."""
     folder = made(kind)
     shown = payload(open_folder(folder))
@@ -202,7 +195,7 @@ def test_levels_are_their_tables(made: Made, kind: str) -> None:
             assert all(code.startswith(above[held]) for code, held in zip(own["codes"], own["parent"], strict=True))
 
 
-def test_what_has_no_room_is_named(made: Made, library: Library) -> None:
+def test_what_has_no_room_is_named(made, library):
     """Coarse levels come first; those that do not fit are listed with their rows and files, and a sentence names tables of attributes."""
     folder = made("trips")
     whole = payload(open_folder(folder))
@@ -220,7 +213,7 @@ def test_what_has_no_room_is_named(made: Made, library: Library) -> None:
     assert told.startswith("Tables of zone by age, zone by age_3, zone by age_2 are left out")
 
 
-def test_a_page_that_shows_other_numbers_is_found(library: Library, tmp_path: Path) -> None:
+def test_a_page_that_shows_other_numbers_is_found(library, tmp_path):
     """`verify` makes the data again, which is always the same: a page with other data, or none, is named."""
     folder = library["trips"].copied(tmp_path)
     data, told = embedded(open_folder(folder)), ["explorer.html does not show what the tables hold."]
@@ -229,11 +222,7 @@ def test_a_page_that_shows_other_numbers_is_found(library: Library, tmp_path: Pa
     assert "<" not in data
     assert json.loads(data) == json.loads(text) == payload(open_folder(folder))
 
-    for shown, failures in (
-        (data, []),
-        ("", told),
-        (data.replace('"signal_rate":0.1', '"signal_rate":0.2'), told),
-    ):
+    for shown, failures in ((data, []), ("", told), (data.replace('"signal_rate":0.1', '"signal_rate":0.2'), told)):
         page = f'<!doctype html><script type="application/json" id="data">{shown}</script><script>1</script>'
         (folder / "explorer.html").write_text(page, encoding="utf-8")
         with_sums(folder)
@@ -243,9 +232,8 @@ def test_a_page_that_shows_other_numbers_is_found(library: Library, tmp_path: Pa
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, own_home: Path) -> Path:
     """Return a folder for a release of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     return tmp_path
 
 
@@ -259,15 +247,12 @@ OF_PEOPLE: dict[str, dict[str, Any]] = {  # what the library does not have
 }
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("unbiased tree", "grid", "ages of three", "walked", "leaves"),
-        "wavelet",
-        pytest.param("cascade on a grid", marks=pytest.mark.thorough),
-    ],
-)
-def test_ordered_attributes_are_shown_with_their_deviations(library: Library, place: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", [
+    *("unbiased tree", "grid", "ages of three", "walked", "leaves"),
+    "wavelet",
+    pytest.param("cascade on a grid", marks=pytest.mark.thorough),
+])  # fmt: skip
+def test_ordered_attributes_are_shown_with_their_deviations(library, place, kind):
     """Tables of ordered attributes have deviations where counts are unbiased, and no cell without a row reaches beyond its bound."""
     if kind in ROWS:
         folder = library[kind].folder
@@ -285,14 +270,11 @@ COUNTING_GROUPS = [name for name, recipe in MECHANISMS.items() if recipe.counts_
 IN_LIBRARY = {ROWS[name][FAMILY] for name in OF_HOMES}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *OF_HOMES,
-        *(pytest.param(name, marks=pytest.mark.thorough) for name in COUNTING_GROUPS if name not in IN_LIBRARY),
-    ],
-)
-def test_numbers_of_groups_are_shown_by_region_and_size(library: Library, place: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", [
+    *OF_HOMES,
+    *(pytest.param(name, marks=pytest.mark.thorough) for name in COUNTING_GROUPS if name not in IN_LIBRARY),
+])  # fmt: skip
+def test_numbers_of_groups_are_shown_by_region_and_size(library, place, kind):
     """Whatever is measured of group sizes, with a public list of groups or without."""
     if kind in ROWS:
         folders = [library[kind].folder]
@@ -309,7 +291,7 @@ def test_numbers_of_groups_are_shown_by_region_and_size(library: Library, place:
 
 
 @pytest.mark.parametrize("mechanism", ["cbdp", pytest.param("inftda_reconciled", marks=pytest.mark.thorough)])
-def test_tables_of_views_are_shown(place: Path, mechanism: str) -> None:
+def test_tables_of_views_are_shown(place, mechanism):
     """A table that a view has is the view's, and others are summed."""
     folder = Town(place).release(mechanism=mechanism)
     found = payload(open_folder(folder))
@@ -323,7 +305,7 @@ def test_tables_of_views_are_shown(place: Path, mechanism: str) -> None:
     assert [view["name"] for view in found["views"]] == ["total", "by_mode", "mode_from"]
 
 
-def test_a_release_without_rows_has_a_bound_for_what_is_not_there(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_without_rows_has_a_bound_for_what_is_not_there(place, monkeypatch):
     """Where nothing is left and no codebook is published, there is no area and no row, and leaves still have a bound."""
     monkeypatch.chdir(place)
     (place / "data").mkdir()
@@ -361,14 +343,11 @@ def kind_of(count: int, low: int | None) -> str:
     return "none" if count == 0 else "signal" if count > 0 and (low is None or low > 0) else "noise"
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("land, loud", "trips", "trips shrunk", "trips settled together"),
-        *(pytest.param(kind, marks=pytest.mark.thorough) for kind in list(MAPPED)[4:]),
-    ],
-)
-def test_maps_say_what_queries_and_the_explorer_say(made: Made, kind: str) -> None:
+@pytest.mark.parametrize("kind", [
+    *("land, loud", "trips", "trips shrunk", "trips settled together"),
+    *(pytest.param(kind, marks=pytest.mark.thorough) for kind in list(MAPPED)[4:]),
+])  # fmt: skip
+def test_maps_say_what_queries_and_the_explorer_say(made, kind):
     """Behind each map are the answers of queries; what it hatches, the explorer hatches, and its words fit what is hatched."""
     folder = made(kind)
     data, found = payload(open_folder(folder)), maps(folder)
@@ -387,7 +366,7 @@ def test_maps_say_what_queries_and_the_explorer_say(made: Made, kind: str) -> No
     assert verify(folder) == []
 
 
-def test_a_map_states_no_noise_that_it_does_not_know(made: Made) -> None:
+def test_a_map_states_no_noise_that_it_does_not_know(made):
     """Where leaves are missing nothing says how far a total is off: the map states no interval, and hatches nothing."""
     found = maps(made("trips with a threshold"))
     assert found.keys() == {"origin", "destination"}
@@ -399,7 +378,7 @@ def test_a_map_states_no_noise_that_it_does_not_know(made: Made) -> None:
 
 
 @pytest.mark.thorough
-def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made: Made) -> None:
+def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made):
     """Intervals of sums follow from noisy counts. Where these are not published, a total is held to twice the noise of its cells."""
     for axis, (figure, rows, _) in maps(made("land, without noisy counts")).items():
         assert f"added up from level {({'origin': 2, 'destination': 1})[axis]}." in figure
@@ -410,7 +389,7 @@ def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made: Made) -> No
 
 
 @pytest.mark.parametrize("mechanism", [pytest.param("cbdp", marks=pytest.mark.thorough), "inftda"])
-def test_a_map_takes_the_intervals_of_a_view(made: Made, mechanism: str) -> None:
+def test_a_map_takes_the_intervals_of_a_view(made, mechanism):
     """A margin that is published has its own intervals, also where noisy counts are not published, and σ of the level says less."""
     folder = made(f"land, views of {mechanism}")
     _, rows, drawn = maps(folder)["origin"]
@@ -422,7 +401,7 @@ def test_a_map_takes_the_intervals_of_a_view(made: Made, mechanism: str) -> None
 
 
 @pytest.mark.thorough
-def test_a_map_of_many_cells_goes_by_the_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_of_many_cells_goes_by_the_noise(tmp_path, monkeypatch):
     """Where a map would add up more cells than the page is worth, it does without intervals."""
     monkeypatch.setattr(overview, "MOST_CELLS", 5)
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))

@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 import tables as hdf5
-import yaml
 from polars.testing import assert_frame_equal
 from pysdmx.io import get_datasets, read_sdmx
 from shapely.geometry import box, mapping
@@ -37,11 +36,11 @@ from tasks.folder.verify.folder import verify
 from tasks.format.manifest import Manifest, published_manifest
 from tasks.format.noisy_counts import CODEBOOK
 from tasks.format.published_tree import tree_of_codebook
-from tests.support.folders import assert_described, rewrite, with_sums
+from tests.support.folders import assert_described, rewrite, table_of, with_sums
 from tests.support.households import SPEC as HOMES
 from tests.support.households import homes_released
 from tests.support.library import Library
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 
 Made = Callable[[str], Path]
 
@@ -89,8 +88,7 @@ def trips_written(folder: Path) -> Path:
 
 def written(folder: Path, keys: dict[str, Any]) -> Path:
     """Write a spec."""
-    (folder / "spec.yaml").write_text(yaml.safe_dump(keys))
-    return folder / "spec.yaml"
+    return spec_in(folder, keys)
 
 
 def homes_mapped(folder: Path) -> Path:
@@ -178,11 +176,6 @@ def tree(folder: Path) -> Any:
     return tree_of_codebook(manifest_of(folder), pl.read_parquet(folder / CODEBOOK))
 
 
-def level(folder: Path, number: int) -> pl.DataFrame:
-    """Return the table of a level."""
-    return pl.read_parquet(folder / "counts" / f"level_{number}.parquet")
-
-
 def cells(folder: Path, sheet: str, **how: Any) -> pl.DataFrame:
     """Return a sheet of a workbook, as a program reads it that is told nothing about it."""
     return fastexcel.read_excel(folder / "counts.xlsx").load_sheet(sheet, **how).to_polars()
@@ -197,7 +190,7 @@ def differences(folder: Path, **stated: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["trips", "people"])
-def test_readers_of_csv_get_the_codes_as_they_are(made: Made, name: str) -> None:
+def test_readers_of_csv_get_the_codes_as_they_are(made, name):
     """By its metadata alone a reader gets every code to the letter, and counts as numbers; what is said of columns is there."""
     folder = made(name)
     rows, manifest = assert_described(folder), manifest_of(folder)
@@ -217,11 +210,11 @@ def test_readers_of_csv_get_the_codes_as_they_are(made: Made, name: str) -> None
         columns = content["tables"][0]["tableSchema"]["columns"]
         assert [column["name"] for column in columns][:3] == ["%5Fsex", "native%20country", "odd%2Eone"]
     else:
-        assert len(rows["records.csv"]) == level(folder, 0)["count"].item()
+        assert len(rows["records.csv"]) == table_of(folder, 0)["count"].item()
         assert {row["destination_place"] for row in rows["records.csv"]} <= {*PLACES}
 
 
-def test_levels_have_readable_views_in_the_store(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_levels_have_readable_views_in_the_store(made, monkeypatch):
     """Every level is read by its name as by its number, whatever signs are in it, and `published` lists them all."""
     folder = made("people")
     monkeypatch.setenv("TRELLIS_HOME", str(folder.parents[2] / "home"))
@@ -229,16 +222,16 @@ def test_levels_have_readable_views_in_the_store(made: Made, monkeypatch: pytest
     with store() as con:
         rows = con.execute(asked, [folder.name]).fetchall()
         names = ["total", "by_native country", "by__sex_native country", "by__sex_native country_odd.one"]
-        assert rows == [(number, name, level(folder, number).height, None) for number, name in enumerate(names)]
+        assert rows == [(number, name, table_of(folder, number).height, None) for number, name in enumerate(names)]
         for number, name in enumerate(names):
-            assert_frame_equal(con.sql(f'FROM "{folder.name}"."{name}"').pl(), level(folder, number))
+            assert_frame_equal(con.sql(f'FROM "{folder.name}"."{name}"').pl(), table_of(folder, number))
 
 
 # workbooks -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*KINDS, *OF_LIBRARY])
-def test_a_workbook_says_what_the_counts_are(made: Made, name: str) -> None:
+def test_a_workbook_says_what_the_counts_are(made, name):
     """Its first sheet names the release, ε, the unit, what is not protected and what the columns are, and lists the other sheets."""
     folder = made(name)
     words = cells(folder, "Read me", header_row=None, dtypes="string").fill_null("")
@@ -257,10 +250,10 @@ def test_a_workbook_says_what_the_counts_are(made: Made, name: str) -> None:
         assert (manifest.formats, manifest.left_out) == (KINDS[name], {})
 
 
-def test_no_code_is_a_formula_or_a_number(made: Made) -> None:
+def test_no_code_is_a_formula_or_a_number(made):
     """Codes and names that begin like formulas, or look like numbers, are text cells beside each other; no cell is a formula or a link."""
     folder = made("trips")
-    sheet, table = cells(folder, "level 4"), level(folder, 4)
+    sheet, table = cells(folder, "level 4"), table_of(folder, 4)
     ends = [f"{end}_{of}" for end in ("origin", "destination") for of in ("region", "place", "place_name")]
     assert sheet.columns == [*ends, "count", "low", "high", "signal"]
     assert sheet.select(table.columns).rows() == table.rows()
@@ -278,12 +271,12 @@ def test_no_code_is_a_formula_or_a_number(made: Made) -> None:
     assert cells(ages, "view ages").rows() == pl.read_parquet(ages / "views" / "ages.parquet").rows()
 
 
-def test_a_table_with_too_many_rows_is_left_out(made: Made, copy: Path) -> None:
+def test_a_table_with_too_many_rows_is_left_out(made, copy):
     """A level of 1.2 million rows gets no sheet: the first sheet, the manifest and verify know; a small one may not be left out."""
     other = "manifest.json leaves out other tables of {} than those that are too large."
     assert differences(made("trips"), left_out={"sdmx": ["counts/level_4.parquet"]}) == [other.format("sdmx")]
     (copy / "counts.xlsx").unlink()
-    finest = level(copy, 4)
+    finest = table_of(copy, 4)
     many = pl.concat([finest] * (1_200_000 // finest.height + 1))
     many.write_parquet(copy / "counts" / "level_4.parquet")
     tables = PublishedTables(copy, manifest_of(copy))
@@ -299,7 +292,7 @@ def test_a_table_with_too_many_rows_is_left_out(made: Made, copy: Path) -> None:
     assert differences(copy, formats=["xlsx"], left_out={}) == [other.format("xlsx")]
 
 
-def test_names_of_sheets_are_short_and_differ() -> None:
+def test_names_of_sheets_are_short_and_differ():
     """Names of views that a spreadsheet cannot have as names of sheets are cut, and made to differ."""
     long = "view " + "x" * 40
     found = workbook.sheets_of(
@@ -311,7 +304,7 @@ def test_names_of_sheets_are_short_and_differ() -> None:
 # matrices ------------------------------------------------------------------------------------------------------------------
 
 
-def test_matrices_have_the_counts_of_pairs_of_zones(made: Made) -> None:
+def test_matrices_have_the_counts_of_pairs_of_zones(made):
     """Each level with the same zones at both ends has matrices: rows are origins, a missing row is 0, and has no interval."""
     folder = made("trips")
     assert sorted(path.name for path in (folder / "omx").iterdir()) == ["level_2.omx", "level_4.omx"]
@@ -327,7 +320,7 @@ def test_matrices_have_the_counts_of_pairs_of_zones(made: Made) -> None:
     assert sorted(codes) == sorted(PLACES)
     assert list(zip(regions, codes, strict=True)) == sorted(zip(regions, codes, strict=True))
     assert names == [NAMES.get(code, "") for code in codes]
-    table = level(folder, 4)
+    table = table_of(folder, 4)
     for name, matrix in matrices.items():
         expected = np.full((len(PLACES), len(PLACES)), 0.0 if name == "count" else np.nan)
         for row in table.iter_rows(named=True):
@@ -338,7 +331,7 @@ def test_matrices_have_the_counts_of_pairs_of_zones(made: Made) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.heavy("AequilibraE is imported in ten seconds")
-def test_aequilibrae_reads_the_matrices(made: Made) -> None:
+def test_aequilibrae_reads_the_matrices(made):
     """AequilibraE, which assigns trips to networks, loads the matrices with their zones."""
     from aequilibrae.matrix import AequilibraeMatrix
 
@@ -346,13 +339,13 @@ def test_aequilibrae_reads_the_matrices(made: Made) -> None:
     found.load(str(made("trips") / "omx" / "level_4.omx"))
     found.computational_view(["count"])
     assert found.index.tolist() == list(range(1, len(PLACES) + 1))
-    assert found.matrix_view.sum() == level(made("trips"), 4)["count"].sum()
+    assert found.matrix_view.sum() == table_of(made("trips"), 4)["count"].sum()
 
 
 # maps ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_trips_are_lines_between_areas(made: Made) -> None:
+def test_trips_are_lines_between_areas(made):
     """A row of trips is a line from inside its origin to inside its destination; trips within an area, or to one without a shape, have none."""
     folder = made("trips")
     assert sorted(path.name for path in (folder / "geo").iterdir()) == [f"level_{k}.parquet" for k in (1, 2, 3, 4)]
@@ -375,14 +368,14 @@ def test_trips_are_lines_between_areas(made: Made) -> None:
     assert geo["columns"]["geometry"]["bbox"] == pytest.approx(table.total_bounds.tolist())
 
 
-def test_areas_of_one_axis_are_polygons(made: Made) -> None:
+def test_areas_of_one_axis_are_polygons(made):
     """Where one axis has shapes, a row is the shape of its area; all tables with shapes are in degrees, and have the counts."""
     finest = len(manifest_of(made("homes")).levels) - 1
     for folder in (made("trips"), made("homes")):
         for file in (folder / "geo").iterdir():
             found = geopandas.read_parquet(file)
             assert found.crs.to_epsg() == 4326 or found.crs.to_string() == "OGC:CRS84"
-            assert found["count"].tolist() == level(folder, int(file.stem[6:]))["count"].to_list()
+            assert found["count"].tolist() == table_of(folder, int(file.stem[6:]))["count"].to_list()
     table = geopandas.read_parquet(made("homes") / "geo" / f"level_{finest}.parquet")
     assert {*table["region_county"]} & {*COUNTIES}
     for code, shape in zip(table["region_county"], table["geometry"], strict=True):
@@ -393,7 +386,7 @@ def test_areas_of_one_axis_are_polygons(made: Made) -> None:
 
 
 @pytest.mark.parametrize("name", [*KINDS, *OF_LIBRARY])
-def test_the_structure_is_valid_and_has_all_codes(made: Made, name: str) -> None:
+def test_the_structure_is_valid_and_has_all_codes(made, name):
     """The structure is valid by the schemas of SDMX-ML 3.0, and has a data structure per level and every code with its name."""
     folder = made(name)
     assert differences(folder) == []
@@ -414,9 +407,9 @@ def test_the_structure_is_valid_and_has_all_codes(made: Made, name: str) -> None
         assert set(table["STRUCTURE_ID"]) == {f"TRELLIS:{of.id}(1.0)"}
         for component in of.components.dimensions:
             assert set(table[component.id]) <= lists[f"CL_{component.id}"].keys()
-        assert table["OBS_VALUE"].cast(pl.Int64).to_list() == level(folder, number)["count"].to_list()
+        assert table["OBS_VALUE"].cast(pl.Int64).to_list() == table_of(folder, number)["count"].to_list()
         [read] = get_datasets(folder / "sdmx" / f"level_{number}.csv", structure)
-        assert read.data["OBS_VALUE"].tolist() == level(folder, number)["count"].to_list()
+        assert read.data["OBS_VALUE"].tolist() == table_of(folder, number)["count"].to_list()
     if name == "hidden":  # codes that several areas have stand with those above; sums have no interval
         assert set(table["origin_place"]) == {"a@0", "a@1", "b@0", "b@1"}
         sums = cells(folder, "level 2", dtypes={"low": "float", "high": "float"})
@@ -476,10 +469,7 @@ SPOIL: list[tuple[Spoil, str]] = [
     (partial(change_part, SHEETS.format(6), rb"<v>\d+</v>", b"<v>5555</v>"), SHEET.format(4)),
     (partial(change_part, SHEETS.format(3), rb">01<", b">1<"), SHEET.format(1)),
     (partial(change_part, SHEETS.format(6), *FORMULA), "counts.xlsx has a cell that is a formula."),
-    (
-        partial(change_part, SHEETS.format(1), rb">trips-", b">other-"),
-        "counts.xlsx: the first sheet is that of another release.",
-    ),
+    (partial(change_part, SHEETS.format(1), rb">trips-", b">other-"), "counts.xlsx: the first sheet is that of another release."),
     (lambda of: (of / "counts.xlsx").write_text("none"), "counts.xlsx is missing or is not a workbook."),
     (lambda of: (of / "counts.xlsx").unlink(), "counts.xlsx is missing."),
     (
@@ -505,26 +495,20 @@ SPOIL: list[tuple[Spoil, str]] = [
     (lambda of: (of / "geo" / "level_4.parquet").write_text("none"), NO_MAP),
     (partial(change_text, "sdmx/level_4.csv", *OBSERVATION), "sdmx/level_4.csv differs from counts/level_4.parquet."),
     (partial(change_text, STRUCTURE, r"=NAME\(007\)", "other"), f"{STRUCTURE} has other names than names/."),
-    (
-        partial(change_text, STRUCTURE, r'<str:Code id="007">', '<str:Code id="7">'),
-        f"{STRUCTURE} lacks codes of sdmx/level_3.csv.",
-    ),
-    (
-        partial(change_text, STRUCTURE, "isPartial=", "isWhole="),
-        f"{STRUCTURE} is missing or is not SDMX-ML (Invalid).",
-    ),
+    (partial(change_text, STRUCTURE, r'<str:Code id="007">', '<str:Code id="7">'), f"{STRUCTURE} lacks codes of sdmx/level_3.csv."),
+    (partial(change_text, STRUCTURE, "isPartial=", "isWhole="), f"{STRUCTURE} is missing or is not SDMX-ML (Invalid)."),
     (lambda of: (of / "sdmx" / "level_1.csv").unlink(), "sdmx/level_1.csv is missing."),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("spoil", "said"), SPOIL)
-def test_verify_finds_what_differs_from_the_tables(copy: Path, spoil: Spoil, said: str) -> None:
+def test_verify_finds_what_differs_from_the_tables(copy, spoil, said):
     """Whatever is changed in a file is found, in one sentence that names the file."""
     spoil(copy)
     assert differences(copy) == ([said] if said else [])
 
 
-def test_other_files_are_no_part_of_a_release(copy: Path) -> None:
+def test_other_files_are_no_part_of_a_release(copy):
     """Files that no release with this manifest has, or whose kind it does not list, are found, although their checksums are listed."""
     others = ["more.txt", "counts/level_9.parquet", "counts/level_4.omx", "records.parquet", "other/a.csv"]
     for name in others:
@@ -538,9 +522,7 @@ def test_other_files_are_no_part_of_a_release(copy: Path) -> None:
     assert sorted(verify(copy)) == sorted(told)
 
 
-def test_verify_says_what_it_cannot_read(
-    made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_says_what_it_cannot_read(made, monkeypatch, capsys):
     """Where a package is not installed, verify compares only the checksums of its files, says so, and finds no fault in it."""
     monkeypatch.setattr(formats, "find_spec", lambda package: None if package == "openmatrix" else package)
     found = verify_answer(made("trips"))
@@ -550,7 +532,7 @@ def test_verify_says_what_it_cannot_read(
     assert told in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_missing_package_is_found_before_anything_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_found_before_anything_is_spent(tmp_path, monkeypatch):
     """A spec whose formats need a package that is not installed is refused while it is planned, with what to install."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(formats, "find_spec", lambda package: None if package == "xlsxwriter" else package)

@@ -13,18 +13,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.support.library import ROWS, Library
+from tests.support.library import ROWS
 
 GOLDEN = Path(__file__).parent / "golden.json"
-OF_THE_RUN = {
-    "id",
-    "ledger",
-    "versions",
-    "seals",
-}  # which no release shares with another, or which hang on a library's bytes
-REPEATABLE = [
-    name for name, row in ROWS.items() if row[0] != "stability_histogram"
-]  # whose noise OpenDP draws, unseeded
+# which no release shares with another, or which hang on a library's bytes
+OF_THE_RUN = {"id", "ledger", "versions", "seals"}
+# whose noise OpenDP draws, unseeded
+REPEATABLE = [name for name, row in ROWS.items() if row[0] != "stability_histogram"]
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -54,7 +49,7 @@ def _rounded(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", REPEATABLE)
-def test_what_is_published_is_as_it_was(library: Library, name: str) -> None:
+def test_what_is_published_is_as_it_was(library, name):
     """Counts, views, noisy counts, the rows that stand out, and every value of the manifest."""
     found, golden = digests(library[name].folder), json.loads(GOLDEN.read_text())
     if os.environ.get("TRELLIS_GOLDEN"):

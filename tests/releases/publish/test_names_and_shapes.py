@@ -19,7 +19,6 @@ import pyogrio
 import pyproj
 import pytest
 import shapely
-import yaml
 from shapely.geometry import box, mapping
 
 from flows.answers.check import PassedCheck, check_answer
@@ -37,6 +36,7 @@ from tasks.released.sources.folder import open_folder
 from tasks.words.areas import GEOMETRY
 from tests.support.folders import published, rewrite, with_sums
 from tests.support.spec import SPEC as COUNTRY
+from tests.support.spec import spec_in
 
 AREAS = pl.DataFrame(
     {
@@ -81,8 +81,7 @@ def write(folder: Path, spec: dict[str, Any], areas: pl.DataFrame = AREAS, featu
     pl.DataFrame(pairs, ["home", "work"], orient="row").write_csv(folder / "trips.csv")
     content = collection(list(SQUARES.items()) if features is None else features)
     (folder / "towns.geojson").write_text(json.dumps(content))
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    return folder / "spec.yaml"
+    return spec_in(folder, spec)
 
 
 def drawn(folder: Path, codebook: dict[str, Any] | None = None, features: Features | None = None, **keys: Any) -> Path:
@@ -144,7 +143,7 @@ def refusal(spec: Path) -> InputError:
 # names --------------------------------------------------------------------------------------------------------------
 
 
-def test_every_csv_has_names_beside_codes(folder: Path) -> None:
+def test_every_csv_has_names_beside_codes(folder):
     """A column of names follows each column of codes that has names; in Parquet, a natural join with their table adds them."""
     calls = {"0101": "Ashford", "0102": "Mill, Old", "0201": "=Mill", "0202": None}
     for name in ("counts/level_4.csv", "signal/level_4.csv"):
@@ -163,7 +162,7 @@ def test_every_csv_has_names_beside_codes(folder: Path) -> None:
         assert set(con.sql(query).pl()["origin_town_name"]) == {*calls.values()}
 
 
-def test_every_page_says_what_is_counted_and_by_whom(folder: Path) -> None:
+def test_every_page_says_what_is_counted_and_by_whom(folder):
     """Title, description and source stand in README, report, explorer and metadata, where levels have the words of the spec."""
     readme, report = (folder / "README.md").read_text(), (folder / "report.html").read_text()
     said = "Only of people who are <made up>. Source: Nobody's survey."
@@ -181,7 +180,7 @@ def test_every_page_says_what_is_counted_and_by_whom(folder: Path) -> None:
         assert re.search(r"takes codes and names that begin with[^.]*compute[^.]*=Mill", " ".join(page.split()))
 
 
-def test_the_manifest_publishes_no_path_of_names(folder: Path, noisy: Path) -> None:
+def test_the_manifest_publishes_no_path_of_names(folder, noisy):
     """The manifest lists the levels that have names, and the spec in it has columns, or the name of a file without its folder."""
     both = {"origin": ["county", "town"], "destination": ["county", "town"]}
     alone = {"origin": ["town"], "destination": ["town"]}
@@ -191,18 +190,15 @@ def test_the_manifest_publishes_no_path_of_names(folder: Path, noisy: Path) -> N
         assert verify(place) == []
 
 
-@pytest.mark.parametrize(
-    ("asked", "path", "name"),
-    [
-        ("bel mont", ["02"], "Bel mont"),
-        ("Mill,  OLD", ["01", "0102"], "Mill, Old"),
-        ("town=ashford", ["01", "0101"], "Ashford"),
-        ("county=Ashford", ["01"], "Ashford"),
-        ("county=Bel mont,town==Mill", ["02", "0201"], "=Mill"),
-        ("0202", ["02", "0202"], None),
-    ],
-)
-def test_areas_are_found_by_their_names(folder: Path, asked: str, path: list[str], name: str | None) -> None:
+@pytest.mark.parametrize(("asked", "path", "name"), [
+    ("bel mont", ["02"], "Bel mont"),
+    ("Mill,  OLD", ["01", "0102"], "Mill, Old"),
+    ("town=ashford", ["01", "0101"], "Ashford"),
+    ("county=Ashford", ["01"], "Ashford"),
+    ("county=Bel mont,town==Mill", ["02", "0201"], "=Mill"),
+    ("0202", ["02", "0202"], None),
+])  # fmt: skip
+def test_areas_are_found_by_their_names(folder, asked, path, name):
     """A name stands for a code, whatever its case and blanks; the answer has code and name, and is that of the code."""
     told = query_answer(folder, asked, None, [], simultaneous=False)
     assert told.where["origin"] is not None
@@ -210,17 +206,14 @@ def test_areas_are_found_by_their_names(folder: Path, asked: str, path: list[str
     assert told.count == query_answer(folder, path[-1], None, [], simultaneous=False).count
 
 
-@pytest.mark.parametrize(
-    ("asked", "told", "hint"),
-    [
-        ("Ashford", "2 areas are called Ashford.", "Write county=01 or county=01,town=0101."),
-        ("mill", "no level has an area mill.", "Did you mean =Mill (town=0201) or Mill, Old (town=0102)?"),
-        ("Ashfrod", "no level has an area Ashfrod.", "Did you mean Ashford (county=01)"),
-        ("county=Mill, Old", "there is no area county=Mill, Old.", "Did you mean Mill, Old"),
-        ("town=Springfield", "2 areas are called Springfield.", "Write county=01,town=0101 or county=02,town=0201."),
-    ],
-)
-def test_a_name_that_is_not_one_areas_is_refused(folder: Path, noisy: Path, asked: str, told: str, hint: str) -> None:
+@pytest.mark.parametrize(("asked", "told", "hint"), [
+    ("Ashford", "2 areas are called Ashford.", "Write county=01 or county=01,town=0101."),
+    ("mill", "no level has an area mill.", "Did you mean =Mill (town=0201) or Mill, Old (town=0102)?"),
+    ("Ashfrod", "no level has an area Ashfrod.", "Did you mean Ashford (county=01)"),
+    ("county=Mill, Old", "there is no area county=Mill, Old.", "Did you mean Mill, Old"),
+    ("town=Springfield", "2 areas are called Springfield.", "Write county=01,town=0101 or county=02,town=0201."),
+])  # fmt: skip
+def test_a_name_that_is_not_one_areas_is_refused(folder, noisy, asked, told, hint):
     """Several areas of one name, a part of a name and a misspelt name are refused with the areas that may be meant."""
     of = noisy if "Springfield" in asked else folder
     with pytest.raises(UsageError) as refusal:
@@ -232,11 +225,9 @@ def test_a_name_that_is_not_one_areas_is_refused(folder: Path, noisy: Path, aske
     assert settled.path == ["02", "0201"]
 
 
-def test_report_explorer_and_prefect_begin_with_one_level(folder: Path, noisy: Path) -> None:
-    """The largest flows are everywhere those of the finest level down to which most rows stand above the noise.
-
-    They are called by their names, and leave out trips that stay within one area.
-    """
+def test_report_explorer_and_prefect_begin_with_one_level(folder, noisy):
+    """The largest flows are everywhere those of the finest level down to which most rows stand above the noise."""
+    # They are called by their names, and leave out trips that stay within one area.
     for place, level in ((folder, 4), (noisy, 2)):
         found = largest_counts(open_folder(place), 5)
         assert found is not None
@@ -285,22 +276,14 @@ READ_NAMES: dict[str, tuple[dict[str, Any], pl.DataFrame, dict[tuple[str, int], 
         AREAS,
         {("sex", 1): {("f", "women"), ("m", "men")}},
     ),
-    "single codes of an ordered feature": (
-        of_ages("single.csv"),
-        AREAS,
-        {("age", 3): {("0..3", "0..1", "0", "Newborn"), SEVEN}},
-    ),
-    "areas of any level of an ordered feature": (
-        of_ages("every.csv"),
-        AREAS,
-        {("age", 1): {("0..3", "Small")}, ("age", 3): {SEVEN}},
-    ),
+    "single codes of an ordered feature": (of_ages("single.csv"), AREAS, {("age", 3): {("0..3", "0..1", "0", "Newborn"), SEVEN}}),
+    "areas of any level of an ordered feature": (of_ages("every.csv"), AREAS, {("age", 1): {("0..3", "Small")}, ("age", 3): {SEVEN}}),
     "an area that stands alone": (
         with_labels(LABELS, blank="own_area"),
         ALONE,
         {("origin", 1): {("0202", "Free")}, ("origin", 2): {("0202", "0202", "Free")}},
     ),
-}
+}  # fmt: skip
 
 
 def named(spec: dict[str, Any], folder: Path, areas: pl.DataFrame = AREAS) -> dict[tuple[str, int], list[Any]]:
@@ -313,7 +296,7 @@ def named(spec: dict[str, Any], folder: Path, areas: pl.DataFrame = AREAS) -> di
 
 
 @pytest.mark.parametrize("what", READ_NAMES)
-def test_tables_of_names_name_the_areas_of_the_levels_that_they_have(tmp_path: Path, what: str) -> None:
+def test_tables_of_names_name_the_areas_of_the_levels_that_they_have(tmp_path, what):
     """By codes alone, by levels and codes, for listed values, ordered features and areas that stand alone."""
     spec, areas, expected = READ_NAMES[what]
     found = named(spec, tmp_path, areas)
@@ -333,11 +316,7 @@ REFUSED_NAMES: list[tuple[dict[str, Any], pl.DataFrame, str]] = [
     (of_ages("wrong.csv"), AREAS, "hierarchy.age.labels: column level of wrong.csv names none of the released levels."),
     (with_labels({"county": "called"}), AREAS, "hierarchy.labels: areas.csv has no column called."),
     (with_labels({"county": "town called"}), AREAS, "hierarchy.labels: the area county=01 has two names."),
-    (
-        with_labels({"town": "town called"}),
-        UNNAMED,
-        "hierarchy.labels: no code of the codebook that has a name is a code of the axis.",
-    ),
+    (with_labels({"town": "town called"}), UNNAMED, "hierarchy.labels: no code of the codebook that has a name is a code of the axis."),
     (with_labels("trips.csv"), AREAS, OTHER_TABLE),
     *(
         (
@@ -352,13 +331,11 @@ REFUSED_NAMES: list[tuple[dict[str, Any], pl.DataFrame, str]] = [
         AREAS,
         "hierarchy.code must be left out without boundaries, whose property it names.",
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("spec", "areas", "told"), REFUSED_NAMES, ids=[told for _, _, told in REFUSED_NAMES])
-def test_names_that_break_a_rule_are_refused(
-    tmp_path: Path, spec: dict[str, Any], areas: pl.DataFrame, told: str
-) -> None:
+def test_names_that_break_a_rule_are_refused(tmp_path, spec, areas, told):
     """Missing columns and levels, two names of one area, no name at all, and the confidential table are refused with the key."""
     with pytest.raises((InputError, SpecError)) as refusal:
         named(spec, tmp_path, areas)
@@ -372,7 +349,7 @@ def test_names_that_break_a_rule_are_refused(
 # shapes ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_level_has_its_shapes_as_geoparquet(folder: Path) -> None:
+def test_every_level_has_its_shapes_as_geoparquet(folder):
     """Towns have the shapes of the file, counties what their towns cover, the files say that they hold degrees, and maps show them."""
     manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
     assert manifest.boundaries == {"origin": ["county", "town"], "destination": ["county", "town"]}
@@ -417,18 +394,13 @@ def _write_geopackage(path: Path, crs: str | None, name: str = "code", *, is_pla
     pyogrio.raw.write(path, wkb, fields, [name], geometry_type="Polygon", crs=crs, driver="GPKG")
 
 
-@pytest.mark.parametrize(
-    ("name", "writer", "crs"),
-    [
-        ("towns.parquet", _write_geoparquet, None),
-        ("towns.parquet", _write_geoparquet, METRES),
-        ("towns.gpkg", _write_geopackage, "EPSG:4326"),
-        ("towns.gpkg", _write_geopackage, METRES),
-    ],
-)
-def test_other_kinds_of_files_give_the_same_shapes(
-    tmp_path: Path, name: str, writer: Callable[..., None], crs: str | None
-) -> None:
+@pytest.mark.parametrize(("name", "writer", "crs"), [
+    ("towns.parquet", _write_geoparquet, None),
+    ("towns.parquet", _write_geoparquet, METRES),
+    ("towns.gpkg", _write_geopackage, "EPSG:4326"),
+    ("towns.gpkg", _write_geopackage, METRES),
+])  # fmt: skip
+def test_other_kinds_of_files_give_the_same_shapes(tmp_path, name, writer, crs):
     """GeoParquet and GeoPackage are read like GeoJSON; coordinates in metres become degrees."""
     spec = drawn(tmp_path, {"boundaries": name, "code": "GEOID"})
     writer(tmp_path / name, crs, "GEOID")
@@ -439,9 +411,7 @@ def test_other_kinds_of_files_give_the_same_shapes(
 
 
 @pytest.mark.parametrize("package", ["pyogrio", "pyproj"])
-def test_a_missing_package_is_named_with_its_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
-) -> None:
+def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, package):
     """A file that needs the extra says what to install."""
     spec = drawn(tmp_path, {"boundaries": "towns.gpkg"})
     _write_geopackage(tmp_path / "towns.gpkg", METRES)
@@ -482,7 +452,7 @@ READ: dict[
 
 
 @pytest.mark.parametrize("what", READ)
-def test_shapes_are_those_of_the_codes_of_the_axis(tmp_path: Path, what: str) -> None:
+def test_shapes_are_those_of_the_codes_of_the_axis(tmp_path, what):
     """What has no code of a released level is passed over; shapes of a code are put together, and those of areas make those above."""
     keys, features, expected = READ[what]
     spec = drawn(tmp_path, features=features, **keys)
@@ -512,31 +482,23 @@ REFUSED: list[tuple[str, str, str]] = [  # the file, what is told of it, and wor
     ("[]", "cannot be read as GeoJSON with a list of features.", ""),
     (text(("0101", SQUARES["0101"]), ("0102", POINT)), "feature 2 must be a polygon or several, got a Point.", ""),
     (text(("0101", box(0, 0, 1, 1))).replace("1.0, 0.0", "NaN, 0.0"), "feature 1 has no shape that can be read.", ""),
-    (
-        text(("0101", None)).replace("null", '{"type": "Polygon", "coordinates": [4711]}'),
-        "feature 1 has no shape that can be read.",
-        "",
-    ),
+    (text(("0101", None)).replace("null", '{"type": "Polygon", "coordinates": [4711]}'), "feature 1 has no shape that can be read.", ""),
     (text(crs=IN_METRES), "cannot be read as GeoJSON in degrees of longitude and latitude.", ""),
     (text(("101", WEST)), "no code in code is a code of the axis.", ""),
     (text((["4711"], WEST)), "feature 1 must have a code that is text or a whole number.", ""),
     (text(("0101", None)), "no area has a shape.", ""),
     (text().replace('"code"', '"GEOID"'), "no feature has a code in code.", f"{ASKED} The file has GEOID, who."),
     (json.dumps(collection([])), "no feature has a code in code.", ASKED),
-    (
-        json.dumps(collection([]) | {"features": [BARE | {"properties": ["4711"]}]}),
-        "no feature has a code in code.",
-        ASKED,
-    ),
+    (json.dumps(collection([]) | {"features": [BARE | {"properties": ["4711"]}]}), "no feature has a code in code.", ASKED),
     (text(("0101", box(400_000, 50, 400_001, 51))), PLACED, "a file in metres"),
     (text(("0101", box(50, 100, 51, 101))), PLACED, "longitude comes first"),
     (text(("0101", box(179.5, 50, 180.5, 51))), PLACED, "Longitudes do not go on past 180"),
     (text(("0101", box(-180.5, -17, -179.5, -16))), PLACED, "Longitudes do not go on past 180"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("content", "told", "hint"), REFUSED, ids=range(len(REFUSED)))
-def test_files_that_break_a_rule_are_refused(tmp_path: Path, content: str, told: str, hint: str) -> None:
+def test_files_that_break_a_rule_are_refused(tmp_path, content, told, hint):
     """A plan refuses what cannot be drawn, before anything is reserved, and names the number of a feature and properties at most."""
     spec = drawn(tmp_path)
     (tmp_path / "towns.geojson").write_text(content)
@@ -548,7 +510,7 @@ def test_files_that_break_a_rule_are_refused(tmp_path: Path, content: str, told:
 
 
 @pytest.mark.parametrize("crs", ["urn:ogc:def:crs:OGC:1.3:CRS84", "urn:ogc:def:crs:EPSG::4326", "EPSG:4269"])
-def test_degrees_of_old_geojson_are_accepted(tmp_path: Path, crs: str) -> None:
+def test_degrees_of_old_geojson_are_accepted(tmp_path, crs):
     """A file that states WGS 84, as GeoJSON once did, is read; so is a shape that ends at 180 degrees."""
     spec = drawn(tmp_path)
     named = {"type": "name", "properties": {"name": crs}}
@@ -556,7 +518,7 @@ def test_degrees_of_old_geojson_are_accepted(tmp_path: Path, crs: str) -> None:
     assert shaped(spec)["origin", 2].keys() == {"0101"}
 
 
-def test_files_of_other_kinds_that_break_a_rule_are_refused(tmp_path: Path) -> None:
+def test_files_of_other_kinds_that_break_a_rule_are_refused(tmp_path):
     """A wrong column is answered with those that there are; nobody can draw a file that does not say what its coordinates are."""
     for name, writer in (("towns.parquet", _write_geoparquet), ("towns.gpkg", _write_geopackage)):
         spec = drawn(tmp_path, {"boundaries": name, "code": "FIPS"})
@@ -578,9 +540,8 @@ def test_files_of_other_kinds_that_break_a_rule_are_refused(tmp_path: Path) -> N
         load_spec(drawn(tmp_path, {"boundaries": {"town": "none.geojson"}})).source()
 
 
-def test_a_code_of_two_areas_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_code_of_two_areas_is_refused(tmp_path, own_home):
     """A shape cannot be that of two areas, which only their counties tell apart; `trellis check` counts the areas with shapes."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     answer = check_answer(drawn(tmp_path))
     assert isinstance(answer, PassedCheck)
     told = [(of.axis, of.level, of.shaped, of.areas) for of in answer.shapes]
@@ -593,9 +554,8 @@ def test_a_code_of_two_areas_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     )
 
 
-def test_the_confidential_table_is_no_file_of_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_confidential_table_is_no_file_of_shapes(tmp_path, own_home):
     """The table of records is refused as boundaries, by its path and by its content, and nothing is published."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     _write_geoparquet(tmp_path / "trips.parquet", None, "home")
     spec = drawn(tmp_path, {"boundaries": "trips.parquet"}, input=SPEC["input"] | {"table": "trips.parquet"})
     assert str(refusal(spec)).startswith("hierarchy.boundaries must not be the confidential table")
@@ -613,18 +573,13 @@ TWICE = "labels would give two columns of the published tables the name home_cou
 DRAWN, NAMED = {"boundaries": "towns.geojson"}, {"labels": {"county": "name"}}
 
 
-@pytest.mark.parametrize(
-    ("feature", "levels", "more", "told"),
-    [
-        ("home", ["county", "a/b"], DRAWN, NO_FILE),
-        ("home", ["county", "a/b"], NAMED, NO_FILE),
-        ("home", ["county", "county_name"], NAMED, TWICE),
-        ("geometry", ["town"], DRAWN, "would give two columns of a published file the name geometry"),
-    ],
-)
-def test_levels_whose_files_or_columns_cannot_be_are_refused(
-    tmp_path: Path, feature: str, levels: list[str], more: dict[str, Any], told: str
-) -> None:
+@pytest.mark.parametrize(("feature", "levels", "more", "told"), [
+    ("home", ["county", "a/b"], DRAWN, NO_FILE),
+    ("home", ["county", "a/b"], NAMED, NO_FILE),
+    ("home", ["county", "county_name"], NAMED, TWICE),
+    ("geometry", ["town"], DRAWN, "would give two columns of a published file the name geometry"),
+])  # fmt: skip
+def test_levels_whose_files_or_columns_cannot_be_are_refused(tmp_path, feature, levels, more, told):
     """A level whose name is no name of a file, and a column of names or shapes that another column is called, are refused."""
     order = [f"{feature}.{level}" for level in levels] if len(levels) > 1 else [feature]
     hierarchy = {feature: {"table": "areas.csv", "levels": levels} | more}
@@ -665,20 +620,14 @@ UNSAID = "boundaries/origin_{}.parquet does not say what its shapes are, as GeoP
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "a file less": (lambda folder: (folder / TOWNS).unlink(), OTHER_FILES),
     "a file more": (lambda folder: (folder / "boundaries/more.parquet").write_text(""), OTHER_FILES),
-    "no file of its kind": (
-        lambda folder: (folder / TOWNS).write_text("none"),
-        "A table of boundaries/ is not a Parquet file.",
-    ),
+    "no file of its kind": (lambda folder: (folder / TOWNS).write_text("none"), "A table of boundaries/ is not a Parquet file."),
     "a level that is not released": (
         lambda folder: rewrite(folder, lambda of: of["boundaries"].update(origin=["block"])),
         "manifest.json: boundaries must list levels that are released.",
     ),
     "another order": (_changed(TOWNS, lambda areas: areas.reverse()), IN_ORDER),
     "an area twice": (_changed(TOWNS, lambda areas: pl.concat([areas[:1], areas])), IN_ORDER),
-    "a column less": (
-        _changed(TOWNS, lambda areas: areas.drop("origin_county")),
-        f"{TOWNS} must have columns of codes, and geometry.",
-    ),
+    "a column less": (_changed(TOWNS, lambda areas: areas.drop("origin_county")), f"{TOWNS} must have columns of codes, and geometry."),
     "a ring that crosses itself": (_with_shape(BOW_TIE), NOT_VALID),
     "a point": (_with_shape(shapely.Point(0, 50)), NOT_VALID),
     "nothing": (_with_shape(shapely.Polygon()), f"{TOWNS} has an area whose shape is empty."),
@@ -692,19 +641,13 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         _changed(NAMES, lambda areas: pl.concat([areas[:1], areas])),
         f"{NAMES} does not name each area once, in the order of codes.",
     ),
-    "a table of names less": (
-        lambda folder: (folder / NAMES).unlink(),
-        "names/ does not hold the files that manifest.json lists.",
-    ),
-    "no table of names": (
-        lambda folder: (folder / NAMES).write_text("none"),
-        "A table of names/ is not a Parquet file.",
-    ),
-}
+    "a table of names less": (lambda folder: (folder / NAMES).unlink(), "names/ does not hold the files that manifest.json lists."),
+    "no table of names": (lambda folder: (folder / NAMES).write_text("none"), "A table of names/ is not a Parquet file."),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
-def test_verify_reads_names_and_shapes(copy: Path, spoil: str) -> None:
+def test_verify_reads_names_and_shapes(copy, spoil):
     """Names and shapes that are not as they should be are found; `verify` says so although all checksums fit."""
     change, failure = SPOILT[spoil]
     change(copy)

@@ -24,7 +24,7 @@ from tasks.folder.publish.task import publish
 from tasks.folder.verify.folder import verify
 from tasks.format.manifest import Manifest
 from tests.support.folders import with_sums
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 
 FORMATS = ["xlsx", "omx", "sdmx"]
 SPECS: dict[str, dict[str, Any]] = {
@@ -47,10 +47,8 @@ PART_ROWS = 20  # so that small releases have parts
 
 
 def both(spec: Path, aside: Path) -> tuple[Path, Path]:
-    """Publish a release twice from the same sealed measurements, and return both folders.
-
-    Once with large levels in parts, by several threads, and aside with every level in one file, by one thread.
-    """
+    """Publish a release twice from the same sealed measurements, and return both folders."""
+    # Once with large levels in parts, by several threads, and aside with every level in one file, by one thread.
     close = driver.close_the_books
 
     def publish_again(made: Release, **keys: bool) -> Any:
@@ -90,8 +88,7 @@ def spec_of(folder: Path, country: Path, **changes: Any) -> Path:
     for key, value in changes.items():
         written[key] = written[key] | value if isinstance(value, dict) and key in written else value
     written["privacy"] = {key: value for key, value in written["privacy"].items() if value is not None}
-    (folder / "spec.yaml").write_text(yaml.safe_dump(written))
-    return folder / "spec.yaml"
+    return spec_in(folder, written)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +126,7 @@ def parts_of(folder: Path) -> list[Path]:
 @pytest.mark.parametrize(
     "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.thorough) for name in SPECS]
 )
-def test_levels_in_parts_are_those_in_one_file(published: Callable[[str], tuple[Path, Path]], name: str) -> None:
+def test_levels_in_parts_are_those_in_one_file(published, name):
     """They have its rows in its order, for SQL too, and few rows a part; all else that is published, and every answer, is the same."""
     parted, whole = published(name)
     levels = manifest_of(parted).levels
@@ -184,21 +181,15 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: shutil.copy(parts_of(folder)[0], folder / f"{PART}9999.parquet"),
         f"{PART}9999.parquet is no file of this release.",
     ),
-    "one file besides": (
-        lambda folder: level_of(folder, DEPTH).write_parquet(folder / LEVEL),
-        f"{LEVEL} is no file of this release.",
-    ),
-    "a part twice": (
-        lambda folder: shutil.copy(*parts_of(folder)[:2]),
-        f"level_{DEPTH}: two rows have the same codes.",
-    ),
+    "one file besides": (lambda folder: level_of(folder, DEPTH).write_parquet(folder / LEVEL), f"{LEVEL} is no file of this release."),
+    "a part twice": (lambda folder: shutil.copy(*parts_of(folder)[:2]), f"level_{DEPTH}: two rows have the same codes."),
     "swapped": (with_parts_swapped, f"level_{DEPTH}: rows must be sorted by their codes."),
     "a count": (with_a_count_changed, f"level_{DEPTH}: the counts do not add up to those of the level above."),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
-def test_verify_finds_what_was_done_to_a_part(folder: Path, spoil: str) -> None:
+def test_verify_finds_what_was_done_to_a_part(folder, spoil):
     """A part that is missing, extra, doubled, swapped, changed or no table is found even where the checksums fit; else by these too."""
     change, failure = SPOILT[spoil]
     change(folder)
@@ -209,7 +200,7 @@ def test_verify_finds_what_was_done_to_a_part(folder: Path, spoil: str) -> None:
     assert verify(folder, workers=3) == found
 
 
-def test_a_level_that_repeats_another_one_is_in_parts_too(home: Path, country: Path) -> None:
+def test_a_level_that_repeats_another_one_is_in_parts_too(home, country):
     """A level of which every cell above holds one has parts where it is large, and the rows of the level above."""
     place = home / "repeated"
     spec = spec_of(place, country, dataset="repeated")

@@ -22,7 +22,7 @@ from tasks.folder.verify.folder import verify
 from tasks.format.csv import csv_failures
 from tasks.format.manifest import Manifest
 from tests.support.ages import people_released
-from tests.support.folders import assert_described, with_sums
+from tests.support.folders import assert_described, manifest_of, table_of, with_sums
 from tests.support.library import ROWS, Kept, Library
 from tests.support.user import REPOSITORY
 
@@ -48,11 +48,6 @@ def failures(folder: Path) -> list[str]:
     return verify(folder)
 
 
-def table_of(folder: Path, level: int) -> pl.DataFrame:
-    """Return the table of a level."""
-    return pl.read_parquet(folder / f"counts/level_{level}.parquet")
-
-
 def put(folder: Path, level: int, table: pl.DataFrame) -> list[str]:
     """Replace the table of a level, with intervals as wide as its counts need; return what `verify` says of the folder."""
     if {"count", "low", "high"} <= set(table.columns):
@@ -61,16 +56,10 @@ def put(folder: Path, level: int, table: pl.DataFrame) -> list[str]:
     return failures(folder)
 
 
-def manifest_of(folder: Path) -> dict[str, Any]:
-    """Return the manifest."""
-    manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
-    return manifest
-
-
 # of every kind of release -------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_is_whole_wherever_it_is(kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_whole_wherever_it_is(kept, tmp_path, monkeypatch):
     """It verifies by another name and without a store, all may read it, its sums are those of sha256sum, and no path is in it."""
     monkeypatch.setenv("TRELLIS_HOME", "/proc/nowhere")
     found = verify_answer(kept.copied(tmp_path).rename(tmp_path / "handed [on] by * the office"))
@@ -87,7 +76,7 @@ def test_a_folder_is_whole_wherever_it_is(kept: Kept, tmp_path: Path, monkeypatc
         assert str(kept.home.parent).encode() not in content, name
 
 
-def test_every_output_states_what_the_tables_hold(kept: Kept) -> None:
+def test_every_output_states_what_the_tables_hold(kept):
     """CSV by its metadata alone, sheets and README have the rows of the tables; a strict validator accepts the metadata."""
     assert_described(kept.folder)
     readme = (kept.folder / "README.md").read_text()
@@ -104,7 +93,7 @@ def test_every_output_states_what_the_tables_hold(kept: Kept) -> None:
         assert f"{level.height:,}" in row
 
 
-def test_what_is_promised_is_said(kept: Kept) -> None:
+def test_what_is_promised_is_said(kept):
     """Manifest, README, report and metadata state the privacy that the spec asks for, and what is not protected."""
     manifest = kept.found.manifest
     assert (manifest.id, manifest.mechanism) == (kept.folder.name, ROWS[kept.name][0].replace("grid", "unbiased_tree"))
@@ -118,7 +107,7 @@ def test_what_is_promised_is_said(kept: Kept) -> None:
         assert all(statement in kept.texts[output] for statement in manifest.unprotected)
 
 
-def test_altered_added_and_missing_files_are_found(kept: Kept, tmp_path: Path) -> None:
+def test_altered_added_and_missing_files_are_found(kept, tmp_path):
     """One bit of a file is enough, an added file is found wherever it lies, and one that is gone is missed by its name."""
     folder = kept.copied(tmp_path)
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "SHA256SUMS"]
@@ -141,9 +130,8 @@ def test_altered_added_and_missing_files_are_found(kept: Kept, tmp_path: Path) -
     assert {f"{path.relative_to(folder)} is missing." for path in files} <= {*verify(folder)}
 
 
-def test_a_release_that_is_out_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_that_is_out_stays_as_it_is(tmp_path, own_home):
     """Published again it is the same to the byte and the second, and what stands in its place is neither replaced nor merged with."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     made = people_released(tmp_path).folder
     assert [path.name for path in made.parent.iterdir()] == [made.name]
     before = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in made.rglob("*") if file.is_file()}
@@ -170,7 +158,7 @@ def plus(table: pl.DataFrame, row: int, records: int | None) -> pl.DataFrame:
 @pytest.mark.parametrize(
     ("level", "records"), [*((level, (-1) ** level) for level in range(DEPTH + 1)), (DEPTH, -1), (DEPTH, 10**12)]
 )
-def test_a_changed_count_does_not_add_up(folder: Path, level: int, records: int) -> None:
+def test_a_changed_count_does_not_add_up(folder, level, records):
     """A count that was changed at any level disagrees with another level."""
     table = table_of(folder, level)
     told = put(folder, level, plus(table, int(table["count"].arg_max() or 0), records))
@@ -178,7 +166,7 @@ def test_a_changed_count_does_not_add_up(folder: Path, level: int, records: int)
 
 
 @pytest.mark.parametrize("level", range(2, DEPTH + 1))
-def test_a_record_moved_to_another_parent_does_not_add_up(folder: Path, level: int) -> None:
+def test_a_record_moved_to_another_parent_does_not_add_up(folder, level):
     """A record moved between areas with different parents is found although the total stays."""
     table, above = table_of(folder, level), table_of(folder, level - 1)
     first, parents = table.row(0, named=True), above.columns[: above.columns.index("count")]
@@ -192,17 +180,9 @@ COLUMNS, WHOLE = "columns must be", "counts must be whole numbers above zero, an
 SPOIL_TABLE: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = {
     "removed": (lambda table: table[1:], "do not add up"),
     "doubled": (lambda table: pl.concat([table[:1], table]), "two rows have the same codes."),
-    "split in two": (
-        lambda table: plus(plus(pl.concat([table[:1], table]), 0, -1), 1, 1 - table["count"][0]),
-        "two rows have the same codes.",
-    ),
+    "split in two": (lambda table: plus(plus(pl.concat([table[:1], table]), 0, -1), 1, 1 - table["count"][0]), "two rows have the same codes."),
     "unsorted": (lambda table: table.reverse(), "rows must be sorted by their codes."),
-    "added with a zero": (
-        lambda table: pl.concat(
-            [table, table[-1:].with_columns(pl.lit("99").alias(table.columns[0]), count=pl.lit(0, pl.Int64))]
-        ),
-        WHOLE,
-    ),
+    "added with a zero": (lambda table: pl.concat([table, table[-1:].with_columns(pl.lit("99").alias(table.columns[0]), count=pl.lit(0, pl.Int64))]), WHOLE),
     "negative": (lambda table: plus(plus(table, 0, -(10**6)), 1, 10**6), WHOLE),
     "null": (lambda table: plus(table, 0, None), WHOLE),
     "without a code": (lambda table: table.with_columns(pl.first().shift(1)), WHOLE),
@@ -215,12 +195,12 @@ SPOIL_TABLE: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = {
     "a column more": (lambda table: table.insert_column(0, pl.lit("so").alias("note")), COLUMNS),
     "no count": (lambda table: table.drop("count"), COLUMNS),
     "no column": (lambda table: table.select([]), COLUMNS),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("level", [1, 3, DEPTH])
 @pytest.mark.parametrize("spoil", SPOIL_TABLE)
-def test_spoilt_tables_are_found(folder: Path, level: int, spoil: str) -> None:
+def test_spoilt_tables_are_found(folder, level, spoil):
     """Rows removed, doubled, split, out of order, empty or negative are found, also if the manifest counts them; so are other columns."""
     change, told = SPOIL_TABLE[spoil]
     table, manifest = change(table_of(folder, level)), manifest_of(folder)
@@ -247,7 +227,7 @@ SPOIL_CSV: dict[str, Callable[[str], str]] = {
 }
 
 
-def test_another_csv_is_found(library: Library, folder: Path, tmp_path: Path) -> None:
+def test_another_csv_is_found(library, folder, tmp_path):
     """A CSV that is not its table is found, however it differs; so is one that is gone."""
     table = library["trips of leaves"].found.table(DEPTH)
     table.write_parquet(tmp_path / "table.parquet")
@@ -269,18 +249,15 @@ def test_another_csv_is_found(library: Library, folder: Path, tmp_path: Path) ->
 
 MANIFEST_KEYS = [
     *("id", "spec", "privacy", "unprotected", "levels", "mechanism", "codebooks", "seals", "ledger", "versions"),
-    *(
-        f"privacy.{of}"
-        for of in ("unit", "neighbours", "max_records_per_unit", "epsilon", "delta", "rho", "accountant")
-    ),
+    *(f"privacy.{of}" for of in ("unit", "neighbours", "max_records_per_unit", "epsilon", "delta", "rho", "accountant")),
     *(f"levels.3.{key}" for key in ("level", "axes", "cells", "nonzero", "rho", "sigma", "l2_sensitivity", "bound")),
     *("seals.0.level", "seals.0.branch", "seals.0.sha256", "ledger.head", "ledger.length"),
-]
+]  # fmt: skip
 UNKNOWN_KEYS = ["note", "privacy.note", "levels.3.true_total", "seals.0.note", "ledger.events", "levels.0.note"]
 
 
 @pytest.mark.parametrize("name", [*MANIFEST_KEYS, *UNKNOWN_KEYS])
-def test_a_manifest_with_a_key_less_or_more_is_found(folder: Path, name: str) -> None:
+def test_a_manifest_with_a_key_less_or_more_is_found(folder, name):
     """A manifest without one of its keys, or with an unknown one, of which nobody knows whether it may be public, is told by that key."""
     manifest = manifest_of(folder)
     part: Any = manifest
@@ -304,15 +281,9 @@ SPOIL_MANIFEST: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no seals": lambda manifest: manifest | {"seals": []},
     "a seal less": lambda manifest: manifest | {"seals": manifest["seals"][1:]},
     "no versions": lambda manifest: manifest | {"versions": {}},
-    "another rho": lambda manifest: (
-        manifest | {"privacy": manifest["privacy"] | {"rho": manifest["privacy"]["rho"] / 2}}
-    ),
-    "another sigma": lambda manifest: (
-        manifest | {"levels": [level | {"sigma": level["sigma"] * 0.9} for level in manifest["levels"]]}
-    ),
-    "more rows": lambda manifest: (
-        manifest["levels"][3].update(nonzero=manifest["levels"][3]["nonzero"] + 1) or manifest
-    ),
+    "another rho": lambda manifest: (manifest | {"privacy": manifest["privacy"] | {"rho": manifest["privacy"]["rho"] / 2}}),
+    "another sigma": lambda manifest: (manifest | {"levels": [level | {"sigma": level["sigma"] * 0.9} for level in manifest["levels"]]}),
+    "more rows": lambda manifest: (manifest["levels"][3].update(nonzero=manifest["levels"][3]["nonzero"] + 1) or manifest),
     "fewer rows": lambda manifest: manifest["levels"][0].update(nonzero=0) or manifest,
     "a level less": lambda manifest: manifest | {"levels": manifest["levels"][:-1]},
     "no level": lambda manifest: manifest | {"levels": []},
@@ -322,17 +293,17 @@ SPOIL_MANIFEST: dict[str, Callable[[dict[str, Any]], Any]] = {
     "another level name": lambda manifest: json.loads(json.dumps(manifest).replace('"region"}', '"state"}')),
     "a list": lambda manifest: [manifest],
     "nothing": lambda _: None,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("spoil", SPOIL_MANIFEST)
-def test_another_manifest_is_found(folder: Path, spoil: str) -> None:
+def test_another_manifest_is_found(folder, spoil):
     """A manifest that is not the one of these tables is found."""
     (folder / "manifest.json").write_text(json.dumps(SPOIL_MANIFEST[spoil](manifest_of(folder))))
     assert failures(folder) != []
 
 
-def test_what_cannot_be_read_is_found(folder: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_found(folder, tmp_path):
     """A manifest that is no JSON, a table that is none, and what is no folder of a release fail in a sentence, and do not crash."""
     whole = (folder / "manifest.json").read_bytes()
     for content in (b"", b"{", b"\xff\xfe", b'{"id": NaN}'):
@@ -376,7 +347,7 @@ for name in sys.argv[3:]:
 @pytest.mark.parametrize(
     "many", [6, pytest.param(100, marks=[pytest.mark.thorough, pytest.mark.heavy("it verifies 500 times")])]
 )
-def test_no_byte_can_be_changed(folder: Path, many: int) -> None:
+def test_no_byte_can_be_changed(folder, many):
     """A changed byte of a table, be it in its first bytes, its data or its footer, or of a text is a failure and no crash."""
     names = [f"counts/level_{level}.parquet" for level in (0, DEPTH)]
     names += ["manifest.json", "SHA256SUMS", f"counts/level_{DEPTH}.csv"]
@@ -393,9 +364,7 @@ def test_no_byte_can_be_changed(folder: Path, many: int) -> None:
 # pages --------------------------------------------------------------------------------------------------------------------
 
 
-def test_words_are_compared_by_checksum_and_the_explorer_and_metadata_by_what_they_hold_as_the_page_says(
-    folder: Path,
-) -> None:
+def test_words_are_compared_by_checksum_and_the_explorer_and_metadata_by_what_they_hold_as_the_page_says(folder):
     """New checksums hide changed texts and pictures, but neither other data in the explorer, nor none, nor other columns."""
     page = (REPOSITORY / "docs" / "how-to" / "publish.md").read_text()
     for name in ("README.md", "report.html"):

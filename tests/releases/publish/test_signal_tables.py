@@ -26,7 +26,7 @@ from tasks.synthesize.country import draw_country
 from tasks.uncertainty.intervals import row_margins
 from tests.support.folders import rewrite, with_sums
 from tests.support.library import WITH_SIGNAL, Library
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 
 Row = dict[str, Any]
 Released = Callable[[str], PublishedRelease]
@@ -37,11 +37,7 @@ LEVELS = ["nation", "state", "county", "town"]
 REPEATED = [("N", f"S{k // 6}", f"C{k // 6}", f"T{k}") for k in range(24)]  # one nation; a county in each state
 RELEASES: dict[str, dict[str, Any]] = {  # by what is said of them: the keys that differ from those of the base
     "two passes": {"privacy": {"epsilon": 1.0}},
-    "at once": {
-        "mechanism": "inftda",
-        "privacy": {"epsilon": 1.0},
-        "release": {"intervals": AT_ONCE, "noisy_counts": False, "csv": False},
-    },
+    "at once": {"mechanism": "inftda", "privacy": {"epsilon": 1.0}, "release": {"intervals": AT_ONCE, "noisy_counts": False, "csv": False}},
     "no marks": {"privacy": {"epsilon": 0.001}, "release": {"signal_rate": 1e-9}},
     "exact level": {"privacy": {"invariants": ["region"], "i_accept_unprotected": True}, "keep_noisy_counts": False},
     "leaves": {
@@ -58,7 +54,7 @@ RELEASES: dict[str, dict[str, Any]] = {  # by what is said of them: the keys tha
         "privacy": {"epsilon": 1.0},
     },
     "least squares": {"mechanism": "tda_l2", "keep_noisy_counts": False},
-}
+}  # fmt: skip
 FEW = [*list(RELEASES)[:5], "repeated"]
 
 
@@ -79,8 +75,7 @@ def released(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Iter
         keys = BASE | {"dataset": name.replace(" ", "-")}
         for key, value in RELEASES[name].items():
             keys[key] = keys[key] | value if isinstance(value, dict) else value
-        (place / "spec.yaml").write_text(yaml.safe_dump(keys))
-        return release(place / "spec.yaml", different_people=True)
+        return release(spec_in(place, keys), different_people=True)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(place / "home"))
@@ -106,10 +101,8 @@ def named(row: Row, columns: list[str]) -> tuple[tuple[str, str], ...]:
 
 
 def expected(folder: Path, level: int) -> dict[tuple[tuple[str, str], ...], tuple[int, bool]]:
-    """Return, by its codes, the count of each row that the table of a level must have, and whether it is a remainder.
-
-    Every leaf of the full tables down to the level is looked at by itself: which of the marked rows that hold it is the finest?
-    """
+    """Return, by its codes, the count of each row that the table of a level must have, and whether it is a remainder."""
+    # Every leaf of the full tables down to the level is looked at by itself: which of the marked rows that hold it is the finest?
     tables = [full(folder, of) for of in range(level + 1)]
     marked = [
         {()},
@@ -140,11 +133,9 @@ def assert_whole(folder: Path) -> None:
     "name",
     [*WITH_SIGNAL, *(name if name in FEW else pytest.param(name, marks=pytest.mark.thorough) for name in RELEASES)],
 )
-def test_marked_rows_and_remainders_add_up(released: Released, name: str) -> None:
-    """Each leaf is counted once: in the finest marked row that holds it, or in what such a row leaves.
-
-    So where counts and remainders may be below zero, on a grid, where groups are counted, and with views, which have no such tables.
-    """
+def test_marked_rows_and_remainders_add_up(released, name):
+    """Each leaf is counted once: in the finest marked row that holds it, or in what such a row leaves."""
+    # So where counts and remainders may be below zero, on a grid, where groups are counted, and with views, which have no such tables.
     found = released(name)
     assert_whole(found.folder)
     assert {path.name.partition("_")[0] for path in (found.folder / "signal").iterdir()} == {"level"}
@@ -162,7 +153,7 @@ def test_marked_rows_and_remainders_add_up(released: Released, name: str) -> Non
         assert own.filter(~pl.col("remainder")).select(columns).equals(above.filter(~pl.col("remainder")))
 
 
-def test_intervals_are_those_of_so_few_rows(released: Released) -> None:
+def test_intervals_are_those_of_so_few_rows(released):
     """A marked row's interval is wider than in the full table by what so few rows need more; remainders have none."""
     found = released("two passes")
     is_wider, levels = False, found.manifest.levels
@@ -187,7 +178,7 @@ def test_intervals_are_those_of_so_few_rows(released: Released) -> None:
     assert (table["low"] == table["high"]).all()
 
 
-def test_intervals_that_hold_at_once_hold_for_remainders(released: Released) -> None:
+def test_intervals_that_hold_at_once_hold_for_remainders(released):
     """What is left of the least of one count and the most of others lies around the remainder, and around the truth."""
     found = released("at once")
     country = found.folder.parents[1] / "data"
@@ -255,29 +246,26 @@ def moved(table: pl.DataFrame) -> pl.DataFrame:
 NOT_THOSE = "signal/level_6.parquet: the rows are not those that stand out in the full tables"
 
 
-@pytest.mark.parametrize(
-    ("spoil", "failure"),
-    [
-        (spoilt_table(moved), NOT_THOSE),
-        (spoilt_table(lambda table: table[:-1]), NOT_THOSE),
-        (spoilt_table(lambda table: table[::-1]), NOT_THOSE),
-        (spoilt_table(lambda table: table.with_columns(remainder=pl.lit(value=False))), NOT_THOSE),
-        (spoilt_table(lambda table: table.with_columns(low=pl.col("low") + 1)), NOT_THOSE),
-        (spoilt_table(lambda table: table.with_columns(low=pl.col("low").fill_null(0))), NOT_THOSE),
-        (spoilt_table(lambda table: table.with_columns(pl.col("origin_municipality").fill_null(""))), NOT_THOSE),
-        (spoilt_table(lambda table: table.drop("remainder")), "signal/level_6.parquet: columns must be origin_region"),
-        (lambda folder: (folder / "signal/level_3.parquet").unlink(), "signal/level_3.parquet is missing"),
-        (with_other_csv, "level_6.csv differs from the table of the rows that stand out at level 6."),
-        (lambda folder: (folder / "signal/level_6.csv").unlink(), "level_6.csv is missing"),
-        (in_manifest(lambda of: of["signal_tables"][2].update(rows=1)), "does not state level 3 as it is"),
-        (in_manifest(lambda of: of["signal_tables"][2].update(half_width=1)), "does not state level 3 as it is"),
-        (in_manifest(lambda of: of["signal_tables"].pop()), "must list the levels from 1 to the finest"),
-        (in_manifest(lambda of: of.pop("signal_tables")), "must list the levels from 1 to the finest"),
-        (in_manifest(lambda of: of["spec"]["release"].pop("rows")), "the spec does not ask for it"),
-        (unmarked, "signal/level_3.parquet: the rows are not those"),
-    ],
-)  # fmt: skip
-def test_edits_are_found(released: Released, tmp_path: Path, spoil: Callable[[Path], object], failure: str) -> None:
+@pytest.mark.parametrize(("spoil", "failure"), [
+    (spoilt_table(moved), NOT_THOSE),
+    (spoilt_table(lambda table: table[:-1]), NOT_THOSE),
+    (spoilt_table(lambda table: table[::-1]), NOT_THOSE),
+    (spoilt_table(lambda table: table.with_columns(remainder=pl.lit(value=False))), NOT_THOSE),
+    (spoilt_table(lambda table: table.with_columns(low=pl.col("low") + 1)), NOT_THOSE),
+    (spoilt_table(lambda table: table.with_columns(low=pl.col("low").fill_null(0))), NOT_THOSE),
+    (spoilt_table(lambda table: table.with_columns(pl.col("origin_municipality").fill_null(""))), NOT_THOSE),
+    (spoilt_table(lambda table: table.drop("remainder")), "signal/level_6.parquet: columns must be origin_region"),
+    (lambda folder: (folder / "signal/level_3.parquet").unlink(), "signal/level_3.parquet is missing"),
+    (with_other_csv, "level_6.csv differs from the table of the rows that stand out at level 6."),
+    (lambda folder: (folder / "signal/level_6.csv").unlink(), "level_6.csv is missing"),
+    (in_manifest(lambda of: of["signal_tables"][2].update(rows=1)), "does not state level 3 as it is"),
+    (in_manifest(lambda of: of["signal_tables"][2].update(half_width=1)), "does not state level 3 as it is"),
+    (in_manifest(lambda of: of["signal_tables"].pop()), "must list the levels from 1 to the finest"),
+    (in_manifest(lambda of: of.pop("signal_tables")), "must list the levels from 1 to the finest"),
+    (in_manifest(lambda of: of["spec"]["release"].pop("rows")), "the spec does not ask for it"),
+    (unmarked, "signal/level_3.parquet: the rows are not those"),
+])  # fmt: skip
+def test_edits_are_found(released, tmp_path, spoil, failure):
     """Whatever is changed in these tables, their copies, the marks, or what is stated of them, is said although checksums fit."""
     made = released("at once" if spoil is unmarked else "two passes").folder  # the former without noisy counts
     folder = Path(shutil.copytree(made, tmp_path / "copy"))
@@ -287,11 +275,8 @@ def test_edits_are_found(released: Released, tmp_path: Path, spoil: Callable[[Pa
     assert any(failure in said for said in verify(folder))
 
 
-def test_plans_say_so_and_refuse_what_cannot_be(
-    country: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plans_say_so_and_refuse_what_cannot_be(country, tmp_path, own_home, capsys):
     """A mechanism all of whose rows stand out needs no such tables, and no feature may have the name of their last column."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     shutil.copytree(country, tmp_path / "data")
     path = tmp_path / "spec.yaml"
     for written in ("signal", "all"):

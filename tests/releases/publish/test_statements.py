@@ -111,7 +111,7 @@ def told(request: pytest.FixtureRequest, library: Library) -> Kept:
     return library[request.param]
 
 
-def test_every_statement_is_judged_for_known_families() -> None:
+def test_every_statement_is_judged_for_known_families():
     """No family is both told and not, and every letter is that of a family."""
     assert list(COLUMNS) == FAMILIES
     for true, false in STATEMENTS.values():
@@ -119,7 +119,7 @@ def test_every_statement_is_judged_for_known_families() -> None:
         assert {*true, *false} <= {*COLUMNS.values()}
 
 
-def test_outputs_say_what_is_true_of_their_family(told: Kept) -> None:
+def test_outputs_say_what_is_true_of_their_family(told):
     """What is false of a family stands in none of its outputs, and what only it can say stands in one of them; the report is whole and loads nothing, and views are named."""
     letter, texts = COLUMNS[told.name], told.texts
     wrong, missing = [], []
@@ -135,7 +135,7 @@ def test_outputs_say_what_is_true_of_their_family(told: Kept) -> None:
         assert all(view in texts[output] for output in ("README", "report", "release in a terminal"))
 
 
-def test_what_is_said_of_the_total_is_what_a_question_about_it_is_answered(told: Kept) -> None:
+def test_what_is_said_of_the_total_is_what_a_question_about_it_is_answered(told):
     """The report states its deviation or the interval of its row, which holds the answer's; the explorer what `query` says."""
     folder, report = told.folder, told.texts["report"]
     answer = query_answer(folder, None, None, [], simultaneous=False)
@@ -150,16 +150,12 @@ def test_what_is_said_of_the_total_is_what_a_question_about_it_is_answered(told:
     else:
         assert "interval: " not in report.split("Privacy")[0]
     total = payload(open_folder(folder))["release"]
-    assert (total["total"]["count"], total["total"]["low"], total["total"]["high"]) == (
-        answer.count,
-        answer.low,
-        answer.high,
-    )
+    assert [total["total"][of] for of in ("count", "low", "high")] == [answer.count, answer.low, answer.high]
     assert total["total"]["exact"] == answer.exact == ("exact, because it is public" in report)
     assert total["may_be_negative"] == (COLUMNS[told.name] in "LUG")
 
 
-def test_no_interval_claims_less_than_nothing(told: Kept) -> None:
+def test_no_interval_claims_less_than_nothing(told):
     """Of every row 0 <= low <= count <= high, where a count below 0 counts as 0."""
     found = told.found
     for level in range(len(found.levels)):
@@ -169,7 +165,7 @@ def test_no_interval_claims_less_than_nothing(told: Kept) -> None:
 
 
 @pytest.mark.parametrize("name", OF_HOMES)
-def test_the_numbers_behind_charts_of_group_sizes_are_those_of_queries(library: Library, name: str) -> None:
+def test_the_numbers_behind_charts_of_group_sizes_are_those_of_queries(library, name):
     """Each size of each region has the interval that a question about it has, those without a row too."""
     told = library[name]
     section = told.texts["report"].split("Groups by size")[1].split("Level by level")[0]

@@ -38,7 +38,7 @@ from tasks.tree.frontier import Frontier
 from tasks.tree.keys import all_differ, order_of, packed
 from tasks.uncertainty.intervals import row_margins
 from tasks.validate.task import areas_known_once, children_add_up
-from tests.support.folders import published, rewrite, with_sums
+from tests.support.folders import published, rewrite, table_of, with_sums
 from tests.support.ledger import read_shard
 from tests.support.spec import SPEC as COUNTRY
 
@@ -84,16 +84,9 @@ def folder(home: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def table_of(folder: Path, level: int) -> pl.DataFrame:
-    """Return the table of a level."""
-    return pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
-
-
 def put(folder: Path, level: int, table: pl.DataFrame, row_group: int = GROUP) -> None:
-    """Replace the table of a level, and where it is the finest `counts.csv` too, with so many rows in a row group.
-
-    Intervals are widened where counts have left them.
-    """
+    """Replace the table of a level, and where it is the finest `counts.csv` too, with so many rows in a row group."""
+    # Intervals are widened where counts have left them.
     if {"count", "low", "high"} <= set(table.columns):
         table = table.with_columns(low=pl.min_horizontal("low", "count"), high=pl.max_horizontal("high", "count"))
     pq.write_table(table.to_arrow(), folder / "counts" / f"level_{level}.parquet", row_group_size=row_group)
@@ -171,18 +164,14 @@ UNSORTED, REPEATED = "rows must be sorted by their codes.", "two rows have the s
 NO_CODE = "counts must be whole numbers above zero, and no code may be missing."
 
 
-@pytest.mark.parametrize(
-    ("order", "level", "told"),
-    [
-        (lambda rows: [*rows[: GROUP - 1], GROUP, GROUP - 1, *rows[GROUP + 1 :]], 3, [UNSORTED]),
-        (lambda rows: [*rows[: GROUP - 1], GROUP, GROUP - 1, *rows[GROUP + 1 :]], DEPTH, [UNSORTED]),
-        (lambda rows: [*rows[:GROUP], *rows[GROUP - 1 :]], 4, [REPEATED]),
-        (lambda rows: [*rows[:GROUP], *rows[GROUP - 1 :]], DEPTH, [REPEATED]),
-        (lambda rows: [*rows, 0], DEPTH, [REPEATED, UNSORTED]),
-        (list, 1, [NO_CODE]),  # the first row, which still comes before all others, loses a code
-    ],
-    ids=["exchanged", "exchanged leaves", "twice", "leaves twice", "twice far apart", "without a code"],
-)
+@pytest.mark.parametrize(("order", "level", "told"), [
+    (lambda rows: [*rows[: GROUP - 1], GROUP, GROUP - 1, *rows[GROUP + 1 :]], 3, [UNSORTED]),
+    (lambda rows: [*rows[: GROUP - 1], GROUP, GROUP - 1, *rows[GROUP + 1 :]], DEPTH, [UNSORTED]),
+    (lambda rows: [*rows[:GROUP], *rows[GROUP - 1 :]], 4, [REPEATED]),
+    (lambda rows: [*rows[:GROUP], *rows[GROUP - 1 :]], DEPTH, [REPEATED]),
+    (lambda rows: [*rows, 0], DEPTH, [REPEATED, UNSORTED]),
+    (list, 1, [NO_CODE]),  # the first row, which still comes before all others, loses a code
+], ids=["exchanged", "exchanged leaves", "twice", "leaves twice", "twice far apart", "without a code"])  # fmt: skip
 def test_rows_that_are_not_sorted_and_once_each_are_found(folder, order, level, told):
     """Across row groups and far apart, rows that are exchanged, repeated or without a code are found, and nothing else is said."""
     table = table_of(folder, level)

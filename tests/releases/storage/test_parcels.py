@@ -33,7 +33,7 @@ def machines(tmp_path: Path, mailbox: Path) -> list[EncryptedFiles]:
     return [EncryptedFiles(place, key, "release", tmp_path / name) for name in "abc"]
 
 
-def test_a_shard_of_a_worker_is_that_of_home(tmp_path: Path, mailbox: Path, machines: list[EncryptedFiles]) -> None:
+def test_a_shard_of_a_worker_is_that_of_home(tmp_path, mailbox, machines):
     """Its hash and its bytes at home are those of a shard that home writes; another worker reads the same groups; all else is ciphertext."""
     home, worker, other = machines
     sha256 = worker.shard_store().write(NAME, ("noisy",), iter(GROUPS))
@@ -51,7 +51,7 @@ def test_a_shard_of_a_worker_is_that_of_home(tmp_path: Path, mailbox: Path, mach
     assert not [path for path in kept if sha256 in path.name]
 
 
-def test_names_are_those_of_a_key(tmp_path: Path, mailbox: Path, machines: list[EncryptedFiles]) -> None:
+def test_names_are_those_of_a_key(tmp_path, mailbox, machines):
     """One shard has one name with one key. Nobody without the key can test a guess of what was drawn, nor learn it from an error."""
     home, worker, _ = machines
     sha256 = worker.shard_store().write(NAME, ("noisy",), iter(GROUPS))
@@ -64,7 +64,7 @@ def test_names_are_those_of_a_key(tmp_path: Path, mailbox: Path, machines: list[
     assert sha256 not in str(refused.value)
 
 
-def test_homes_that_share_a_mailbox_keep_apart(mailbox: Path, tmp_path: Path) -> None:
+def test_homes_that_share_a_mailbox_keep_apart(mailbox, tmp_path):
     """Releases of one id of two homes do not see each other, and clearing one leaves the other."""
     (file := tmp_path / "file").write_text("x")
     whole = open_place(f"file://{mailbox}", patience=0.5)
@@ -82,7 +82,7 @@ def test_homes_that_share_a_mailbox_keep_apart(mailbox: Path, tmp_path: Path) ->
     assert list(whole.list()) == []
 
 
-def test_what_home_puts_workers_read(tmp_path: Path, machines: list[EncryptedFiles]) -> None:
+def test_what_home_puts_workers_read(tmp_path, machines):
     """A shard of home can be put twice, and is read by a worker; one that is not there is an error."""
     home, worker, _ = machines
     sha256 = write_shard(tmp_path / "here.parquet", ("noisy",), iter(GROUPS))
@@ -94,9 +94,7 @@ def test_what_home_puts_workers_read(tmp_path: Path, machines: list[EncryptedFil
 
 
 @pytest.mark.parametrize("change", ["a bit", "another shard of that name"])
-def test_an_altered_shard_is_refused(
-    tmp_path: Path, mailbox: Path, machines: list[EncryptedFiles], change: str
-) -> None:
+def test_an_altered_shard_is_refused(tmp_path, mailbox, machines, change):
     """A worker refuses it as a parent, also if it was sealed as another; for home the worker is lost, and the file is deleted there."""
     home, worker, other = machines
     first, second = (worker.shard_store().write(NAME, ("noisy",), iter(groups)) for groups in (GROUPS, GROUPS[:1]))
@@ -111,7 +109,7 @@ def test_an_altered_shard_is_refused(
     assert not path.exists()
 
 
-def test_one_of_all_claims_succeeds(machines: list[EncryptedFiles]) -> None:
+def test_one_of_all_claims_succeeds(machines):
     """The first worker has the claim of a turn; the next turn has one of its own."""
     _, worker, other = machines
     worker.claim(NAME)

@@ -39,19 +39,12 @@ from tests.support.making import CUT, make, noise_of_the_cell, quick
 
 @dataclass
 class Office:
-    """Draws branches from slices, as workers of a cluster do, and compares each with what the vault says.
+    """Draws branches from slices, as workers of a cluster do, and compares each with what the vault says."""
 
-    Attributes:
-        mailbox: of the release.
-        cache: where a worker keeps the slices.
-        key: of the release; empty before its trunk is cut.
-        drawn: the levels and branches that were drawn from slices.
-    """
-
-    mailbox: Mailbox
-    cache: Path
-    key: bytes = b""
-    drawn: list[tuple[int, str]] = field(default_factory=list)
+    mailbox: Mailbox  # of the release
+    cache: Path  # where a worker keeps the slices
+    key: bytes = b""  # of the release; empty before its trunk is cut
+    drawn: list[tuple[int, str]] = field(default_factory=list)  # the levels and branches that were drawn from slices
     lock: Any = field(default_factory=Lock)
     _draw: Callable[..., Any] = tasks.noise.task.draw
 
@@ -107,19 +100,14 @@ MADE = [
     (FIRST, "inftda", CUT),
     *(pytest.param(case, "inftda", CUT, marks=pytest.mark.thorough) for case in OTHERS),
     ("CSV, destination tree", "inftda_reconciled", SMALL),
-    *(
-        pytest.param("CSV, destination tree", mechanism, SMALL, marks=pytest.mark.thorough)
-        for mechanism in ("inftda_lenient", "tda_l2")
-    ),
-]
+    *(pytest.param("CSV, destination tree", mechanism, SMALL, marks=pytest.mark.thorough) for mechanism in ("inftda_lenient", "tda_l2")),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("case", "mechanism", "sizes"), MADE, ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_slices_answer_as_the_vault_does(
-    case: str, mechanism: str, sizes: dict[str, int], office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slices_answer_as_the_vault_does(case, mechanism, sizes, office, tmp_path, monkeypatch):
     """Slices have the true counts of every branch of every level, and so the published bytes are those of the vault."""
     with noise_of_the_cell() as sampler:
         sliced = make(tmp_path / "sliced", quick(CASES[case]), sampler, sizes=sizes, mechanism=mechanism)
@@ -145,7 +133,7 @@ def case_planted(folder: Path) -> Case:
     return made
 
 
-def test_a_mailbox_tells_no_count_and_no_size_and_a_slice_is_whole(office: Office, tmp_path: Path) -> None:
+def test_a_mailbox_tells_no_count_and_no_size_and_a_slice_is_whole(office, tmp_path):
     """No file holds the planted count or the key, each has a power of two of bytes; a slice of which anything is altered is refused."""
     with noise_of_the_cell() as sampler:
         make(tmp_path / "made", case_planted, sampler, sizes=CUT)
@@ -184,7 +172,7 @@ def test_a_mailbox_tells_no_count_and_no_size_and_a_slice_is_whole(office: Offic
         read(mailbox / name, secrets.token_bytes(32))
 
 
-def test_an_altered_slice_stops_a_draw(office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_altered_slice_stops_a_draw(office, tmp_path, monkeypatch):
     """A release whose slices were altered fails with an error that names the mailbox; once it is abandoned its key is gone."""
     put = Namespace.put_new
 

@@ -59,14 +59,14 @@ def lemma(rho: Fraction, delta: float) -> Decimal:
 
 
 @given(epsilon=epsilons, delta=deltas)
-def test_rho_is_the_largest_float_within_epsilon(epsilon: float, delta: float) -> None:
+def test_rho_is_the_largest_float_within_epsilon(epsilon, delta):
     """ρ + 2 √(ρ ln 1/δ) is at most ε, and the next float above ρ exceeds it."""
     rho = rho_from_epsilon(epsilon, delta)
     assert lemma(rho, delta) <= Decimal(epsilon) < lemma(Fraction(math.nextafter(float(rho), math.inf)), delta)
 
 
 @given(rho=rhos, delta=deltas)
-def test_epsilon_is_the_least_float_that_rho_allows(rho: Fraction, delta: float) -> None:
+def test_epsilon_is_the_least_float_that_rho_allows(rho, delta):
     """The ε stated for a ρ is never under-stated, and the next float below it would be; nothing spent is ε = 0."""
     epsilon = epsilon_from_rho(rho, delta)
     assert Decimal(math.nextafter(epsilon, 0.0)) < lemma(rho, delta) <= Decimal(epsilon)
@@ -77,11 +77,9 @@ def test_epsilon_is_the_least_float_that_rho_allows(rho: Fraction, delta: float)
     ratio=st.fractions(Fraction(1, 100), 100, max_denominator=1_000),
     listed=st.lists(st.fractions(Fraction(1, 10**9), 10**9), min_size=1, max_size=40),
 )
-def test_shares_are_in_proportion_exactly(ratio: Fraction, listed: list[Fraction]) -> None:
-    """Shares are to each other as the weights and add up to 1, not to a rounding of it: equal, by a ratio, or listed.
-
-    No weight may be 0 or less.
-    """
+def test_shares_are_in_proportion_exactly(ratio, listed):
+    """Shares are to each other as the weights and add up to 1, not to a rounding of it: equal, by a ratio, or listed."""
+    # No weight may be 0 or less.
     levels = len(listed)
     by_ratio = [ratio**level for level in range(levels)]
     for shares, weights in (
@@ -96,18 +94,14 @@ def test_shares_are_in_proportion_exactly(ratio: Fraction, listed: list[Fraction
             shares_of([*listed, Fraction(wrong)])
 
 
-@pytest.mark.parametrize(
-    ("split", "shares"),
-    [
-        ("uniform", [Fraction(1, 3)] * 3),
-        ({"geometric": 0.1}, [Fraction(100, 111), Fraction(10, 111), Fraction(1, 111)]),
-        ({"finest": 1.5}, [Fraction(2, 7), Fraction(2, 7), Fraction(3, 7)]),
-        ([0.1, 0.2, 0.7], [Fraction(1, 10), Fraction(1, 5), Fraction(7, 10)]),
-        ([1, 1, 2], [Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)]),
-    ],
-    ids=["uniform", "geometric", "finest", "list", "list of weights"],
-)
-def test_a_split_means_the_numbers_that_are_written(universe_of, split: Any, shares: list[Fraction]) -> None:
+@pytest.mark.parametrize(("split", "shares"), [
+    ("uniform", [Fraction(1, 3)] * 3),
+    ({"geometric": 0.1}, [Fraction(100, 111), Fraction(10, 111), Fraction(1, 111)]),
+    ({"finest": 1.5}, [Fraction(2, 7), Fraction(2, 7), Fraction(3, 7)]),
+    ([0.1, 0.2, 0.7], [Fraction(1, 10), Fraction(1, 5), Fraction(7, 10)]),
+    ([1, 1, 2], [Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)]),
+], ids=["uniform", "geometric", "finest", "list", "list of weights"])  # fmt: skip
+def test_a_split_means_the_numbers_that_are_written(universe_of, split, shares):
     """A spec's 0.1 is a tenth, not the float next to it, and each measured level gets its share of ρ."""
     tree = universe_of([[("a", "1"), ("a", "2"), ("b", "1")]], (0, 0)).tree
     keys = {"unit": "one", "neighbours": "add_remove", "max_records_per_unit": 2, "delta": 1e-8}
@@ -128,7 +122,7 @@ def test_a_split_means_the_numbers_that_are_written(universe_of, split: Any, sha
     weights=st.lists(st.fractions(Fraction(1, 1_000), 1_000), min_size=1, max_size=12),
     data=st.data(),
 )
-def test_charges_add_up_to_rho_exactly(rho: Fraction, weights: list[Fraction], data: st.DataObject) -> None:
+def test_charges_add_up_to_rho_exactly(rho, weights, data):
     """The charges of all levels are ρ exactly, and each level's noise costs no more than its charge."""
     squares = data.draw(st.tuples(*(st.sampled_from([1, 2, 9, 18]) for _ in weights)))
     measurements = Allocation(shares_of(weights), squares).measurements(rho)
@@ -139,7 +133,7 @@ def test_charges_add_up_to_rho_exactly(rho: Fraction, weights: list[Fraction], d
 
 
 @given(square=st.integers(0, 2**100) | st.fractions(0, 2**60) | st.floats(0, 1e30).map(Fraction))
-def test_square_roots_are_rounded_up(square: int | Fraction) -> None:
+def test_square_roots_are_rounded_up(square):
     """The root is the least float whose square, computed exactly, is not below the number."""
     root = square_root_up(square)
     assert Fraction(root) ** 2 >= square
@@ -148,7 +142,7 @@ def test_square_roots_are_rounded_up(square: int | Fraction) -> None:
 
 @settings(max_examples=40)
 @given(rho=rhos, l2_sensitivity_squared=st.sampled_from([1, 2, 3, 4, 8, 1_000]))
-def test_the_scale_is_the_least_that_stays_within_rho(rho: Fraction, l2_sensitivity_squared: int) -> None:
+def test_the_scale_is_the_least_that_stays_within_rho(rho, l2_sensitivity_squared):
     """OpenDP's privacy map of σ is at most ρ, and that of the next float below σ exceeds it."""
     sensitivity = square_root_up(l2_sensitivity_squared)
     scale = scale_for(rho, l2_sensitivity_squared)
@@ -157,7 +151,7 @@ def test_the_scale_is_the_least_that_stays_within_rho(rho: Fraction, l2_sensitiv
     assert math.isclose(scale**2 * 2 * float(rho), l2_sensitivity_squared, rel_tol=1e-13)
 
 
-def test_no_scale_is_beyond_the_largest() -> None:
+def test_no_scale_is_beyond_the_largest():
     """A share that buys a σ just below 2**32 is granted; with a larger one arithmetic on noise could overflow."""
     assert LARGEST_SCALE * 0.999 < scale_for(Fraction(1001, 1000) / 2**64, 2) <= LARGEST_SCALE
     for rho in (Fraction(999, 1000) / 2**64, Fraction(1, 2**66), Fraction(1, 10**300)):
@@ -165,7 +159,7 @@ def test_no_scale_is_beyond_the_largest() -> None:
             scale_for(rho, 2)
 
 
-def test_an_epsilon_far_too_small_is_refused_by_name() -> None:
+def test_an_epsilon_far_too_small_is_refused_by_name():
     """An ε > 0 gives a ρ > 0 or is refused, not with an arithmetic error: a level with ρ = 0 would be published exactly."""
     for epsilon in (1e-160, 1e-162, 1e-200, 5e-324):
         with suppress(ValueError):
@@ -218,7 +212,7 @@ def gaussian_delta(rho: float, epsilon: float) -> float:
 
 
 @every_allocation
-def test_the_noise_that_is_chosen_holds_and_less_would_not(by: str, relation: str) -> None:
+def test_the_noise_that_is_chosen_holds_and_less_would_not(by, relation):
     """What an accountant chooses for (ε, δ) holds by its own computation; with 1 % less noise it does not."""
     allocation, epsilon, delta = allocation_of(relation), 1.0, 1e-8
     rho = ACCOUNTANTS[by].largest_rho(allocation, epsilon, delta)
@@ -230,12 +224,10 @@ def test_the_noise_that_is_chosen_holds_and_less_would_not(by: str, relation: st
 
 
 @every_allocation
-def test_a_stated_epsilon_is_never_under_stated(by: str, relation: str) -> None:
-    """The ε that is stated for measurements holds, and a thousandth less of it does not.
-
-    δ(ε) is the least δ at which ε holds: a millionth more of it holds, a fiftieth less does not. pld states it by a grid of losses and
-    checks it by sums over outcomes: the grid makes it a hundredth larger.
-    """
+def test_a_stated_epsilon_is_never_under_stated(by, relation):
+    """The ε that is stated for measurements holds, and a thousandth less of it does not."""
+    # δ(ε) is the least δ at which ε holds: a millionth more of it holds, a fiftieth less does not. pld states it by a grid of losses and
+    # checks it by sums over outcomes: the grid makes it a hundredth larger.
     accountant, measurements = ACCOUNTANTS[by], allocation_of(relation).measurements(Fraction(1, 50))
     epsilon = accountant.least_epsilon(measurements, 1e-8)
     assert accountant.holds(measurements, epsilon, 1e-8)
@@ -264,7 +256,7 @@ def optimal_delta(rho: float, epsilon: float) -> float:
 
 @settings(max_examples=8)
 @given(epsilon=st.floats(0.01, 50), log_delta=st.floats(-30, -3))
-def test_zcdp_is_the_optimal_conversion(epsilon: float, log_delta: float) -> None:
+def test_zcdp_is_the_optimal_conversion(epsilon, log_delta):
     """The δ of the ρ that zcdp allows is the asked one by the published formula, computed independently."""
     delta = 10**log_delta
     assert math.isclose(optimal_delta(float(zcdp_rho(epsilon, delta)), epsilon), delta, rel_tol=1e-5)
@@ -272,7 +264,7 @@ def test_zcdp_is_the_optimal_conversion(epsilon: float, log_delta: float) -> Non
 
 @settings(max_examples=20)
 @given(rho=st.floats(1e-6, 20).map(Fraction), log_delta=st.floats(-30, -3))
-def test_the_conversion_at_the_best_renyi_order_is_that_of_zcdp(rho: Fraction, log_delta: float) -> None:
+def test_the_conversion_at_the_best_renyi_order_is_that_of_zcdp(rho, log_delta):
     """Of what costs α ρ at the order α, the ε at the best α is that of the whole curve, by OpenDP, and never below it; nor above the lemma's."""
     delta = 10**log_delta
     order, whole = renyi_order(rho, delta), zcdp_epsilon(rho, delta)
@@ -281,7 +273,7 @@ def test_the_conversion_at_the_best_renyi_order_is_that_of_zcdp(rho: Fraction, l
 
 
 @given(epsilon=st.floats(0.01, 5), tau=st.fractions(Fraction(1, 10**9), Fraction(1, 10**3)))
-def test_a_sampler_that_is_not_exact_costs_delta_on_both_sides(epsilon: float, tau: Fraction) -> None:
+def test_a_sampler_that_is_not_exact_costs_delta_on_both_sides(epsilon, tau):
     """Within τ of the law on either table, it takes (1 + e^ε) τ off δ, rounded so that no less is taken."""
     with localcontext(prec=60):
         exact = Decimal("0.25") - (1 + Decimal(epsilon).exp()) * tau.numerator / tau.denominator
@@ -291,7 +283,7 @@ def test_a_sampler_that_is_not_exact_costs_delta_on_both_sides(epsilon: float, t
 
 @settings(max_examples=8)
 @given(epsilon=st.floats(1e-4, 200), log_delta=st.floats(-100, -4))
-def test_the_rho_of_zcdp_is_the_largest_float(epsilon: float, log_delta: float) -> None:
+def test_the_rho_of_zcdp_is_the_largest_float(epsilon, log_delta):
     """The ε of ρ stays within the asked one, the ε of the next float above ρ does not."""
     delta = 10**log_delta
     rho = zcdp_rho(epsilon, delta)
@@ -301,7 +293,7 @@ def test_the_rho_of_zcdp_is_the_largest_float(epsilon: float, log_delta: float) 
 
 
 @pytest.mark.parametrize("by", ["lemma", "zcdp", "pld"])
-def test_no_accountant_takes_what_promises_nothing(by: str) -> None:
+def test_no_accountant_takes_what_promises_nothing(by):
     """Every accountant refuses an ε that is not a finite number above zero, and a δ that is not between 0 and 1."""
     allocation, accountant = ONE_RECORD["substitution"], ACCOUNTANTS[by]
     for epsilon in (0, 0.0, -1, -0.5, math.inf, -math.inf, math.nan):
@@ -314,19 +306,11 @@ def test_no_accountant_takes_what_promises_nothing(by: str) -> None:
             accountant.least_epsilon(allocation.measurements(Fraction(1, 100)), delta)
 
 
-@pytest.mark.parametrize(
-    ("relation", "rho", "epsilon"),
-    [
-        ("substitution", 2e-3, 0.1),
-        ("substitution", 2e-4, 0.02),
-        ("substitution", 1e-6, 7e-3),
-        ("add_remove", 2e-3, 0.3),
-        ("add_remove", 1.9e-2, 0.5),
-        ("measured root", 2e-4, 0.1),
-        ("measured root", 1.9e-2, 0.5),
-    ],
-)
-def test_with_much_noise_pld_agrees_with_the_analytic_gaussian(relation: str, rho: float, epsilon: float) -> None:
+@pytest.mark.parametrize(("relation", "rho", "epsilon"), [
+    ("substitution", 2e-3, 0.1), ("substitution", 2e-4, 0.02), ("substitution", 1e-6, 7e-3), ("add_remove", 2e-3, 0.3),
+    ("add_remove", 1.9e-2, 0.5), ("measured root", 2e-4, 0.1), ("measured root", 1.9e-2, 0.5),
+])  # fmt: skip
+def test_with_much_noise_pld_agrees_with_the_analytic_gaussian(relation, rho, epsilon):
     """Where σ is large the discrete noise is as the continuous one, whose δ is known in closed form: to 1 %."""
     measurements = ONE_RECORD[relation].measurements(Fraction(rho))
     assert min(measurement.sigma for measurement in measurements) > 5
@@ -334,7 +318,7 @@ def test_with_much_noise_pld_agrees_with_the_analytic_gaussian(relation: str, rh
     assert math.isclose(delta, gaussian_delta(rho, epsilon), rel_tol=0.01)
 
 
-def test_pld_says_what_it_does_not_apply_to() -> None:
+def test_pld_says_what_it_does_not_apply_to():
     """A δ, an ε or a σ out of the range of privacy loss distributions is refused, and zcdp proposed; the limits are within it."""
     for epsilon, delta, sigma, named in (
         (1.0, 9.9e-13, 10.0, "delta from 1e-12"),
@@ -357,10 +341,9 @@ REFUSED = r"^(sigma must be <= 2\*\*32: epsilon is too small|accountant pld need
 
 
 @pytest.mark.parametrize(
-    ("by", "epsilon", "delta"),
-    [(by, *point) for by in ACCOUNTANTS for point in FAR_OUT if (by, *point) not in SLOW],
+    ("by", "epsilon", "delta"), [(by, *point) for by in ACCOUNTANTS for point in FAR_OUT if (by, *point) not in SLOW]
 )
-def test_far_out_an_accountant_chooses_noise_that_holds_or_refuses(by: str, epsilon: float, delta: float) -> None:
+def test_far_out_an_accountant_chooses_noise_that_holds_or_refuses(by, epsilon, delta):
     """For the smallest and the largest ε and δ either noise is chosen that holds, or the refusal says why."""
     allocation, accountant = Allocation(uniform(2), (2, 2)), ACCOUNTANTS[by]
     try:
@@ -377,7 +360,7 @@ def test_far_out_an_accountant_chooses_noise_that_holds_or_refuses(by: str, epsi
 
 @pytest.mark.parametrize("delta", [1e-300, 1e-8, 0.9])
 @pytest.mark.parametrize("rho", [1e-300, 1e6, 1e300])
-def test_far_out_the_epsilon_of_zcdp_is_still_a_number(rho: float, delta: float) -> None:
+def test_far_out_the_epsilon_of_zcdp_is_still_a_number(rho, delta):
     """Where OpenDP's floats overflow the lemma's ε stands: a number, never below 0, never above the lemma's."""
     assert 0 <= zcdp_epsilon(Fraction(rho), delta) <= epsilon_from_rho(Fraction(rho), delta) < math.inf
     measurements = (Measurement(Fraction(rho), 1.0, 2),)
@@ -392,7 +375,7 @@ def summed(measurements: Sequence[Measurement]) -> float:
 
 @settings(max_examples=40)
 @given(most=st.floats(1, 1e8), relation=st.sampled_from([*ONE_RECORD, *MANY_RECORDS]))
-def test_the_rho_for_an_error_is_the_least(most: float, relation: str) -> None:
+def test_the_rho_for_an_error_is_the_least(most, relation):
     """With the ρ of a target the error stays within it, with the next float below it does not."""
     allocation = allocation_of(relation)
     rho = allocation.least_rho(summed, most)
@@ -401,7 +384,7 @@ def test_the_rho_for_an_error_is_the_least(most: float, relation: str) -> None:
 
 
 @pytest.mark.parametrize("most", [5e-324, 1e-200, 1e-10, 1e12, 1e200, 1.7e308])
-def test_an_error_that_no_noise_has_is_refused(most: float) -> None:
+def test_an_error_that_no_noise_has_is_refused(most):
     """A target so small or so large that no σ would be of use is refused by a reason, not by an arithmetic error."""
     with pytest.raises(ValueError, match="must be"):
         ONE_RECORD["substitution"].least_rho(summed, most)

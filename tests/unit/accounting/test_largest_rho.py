@@ -33,7 +33,7 @@ TRIED = [  # of one to four measurements of equal noise, and with a measured tot
 
 
 @pytest.mark.parametrize(("allocation", "delta"), TRIED)
-def test_the_largest_rho_is_found_wherever_delta_has_teeth(allocation: Allocation, delta: float) -> None:
+def test_the_largest_rho_is_found_wherever_delta_has_teeth(allocation, delta):
     """From ε = 100 down to where noise is as good as normal noise, no ε is refused, its ρ holds, and no ρ that is 1% larger does."""
     epsilons = [epsilon for epsilon in np.geomspace(100, 3, 8).tolist() if 10 * delta <= min(epsilon, 1)]
     for epsilon, most in zip(epsilons, exhaustive(allocation, delta, epsilons, step=2e-3), strict=True):
@@ -57,7 +57,7 @@ def delta_by_outcomes(sigmas: Sequence[float], change: Sequence[int], epsilon: f
 
 @pytest.mark.parametrize("share", [Fraction(1, 10), Fraction(1, 3), Fraction(4, 5)])
 @pytest.mark.parametrize("epsilon", [2.0, 6.0])
-def test_no_pair_of_tables_needs_more_delta_than_a_measured_total_is_charged(share: Fraction, epsilon: float) -> None:
+def test_no_pair_of_tables_needs_more_delta_than_a_measured_total_is_charged(share, epsilon):
     """Two cells below a total: whatever one unit does, δ is as stated at most, and for the costliest unit not a hundredth less."""
     delta = 1e-3
     allocation = Allocation((share, 1 - share), (1, 2), total=0)
@@ -72,7 +72,7 @@ def test_no_pair_of_tables_needs_more_delta_than_a_measured_total_is_charged(sha
 
 
 @pytest.mark.parametrize("share", [Fraction(1, 50), Fraction(1, 3), Fraction(2, 3), Fraction(1)])
-def test_what_levels_are_charged_is_what_the_costliest_unit_costs(share: Fraction) -> None:
+def test_what_levels_are_charged_is_what_the_costliest_unit_costs(share):
     """By the scales, the larger of what a unit costs that stays and one that comes or goes is ρ, to the last digits."""
     shares, squares = ((share, 1 - share), (9, 18)) if share < 1 else ((share,), (9,))
     measurements = Allocation(shares, squares, total=0).measurements(Fraction(1, 50))
@@ -81,7 +81,7 @@ def test_what_levels_are_charged_is_what_the_costliest_unit_costs(share: Fractio
     )
 
 
-def test_a_measurement_that_is_no_total_is_moved_by_every_unit() -> None:
+def test_a_measurement_that_is_no_total_is_moved_by_every_unit():
     """Only what is known to be the total rests when a unit is replaced by another."""
     plain = Measurement(Fraction(1), 1.0, 1), Measurement(Fraction(1), 1.0, 2)
     assert ways_of(plain) == ((1, 2),)
@@ -105,38 +105,27 @@ def enumerated(events: list[tuple[float, int]], epsilon: float) -> float:
     return delta
 
 
-@pytest.mark.parametrize(
-    "events",
-    [
-        [(1.0, 1)],
-        [(0.6, 3)],
-        [(1.5, 2)],
-        [(0.7, 1), (1.3, 1)],
-        [(0.5, 2), (1.1, 1)],
-        [(2.0, 1), (0.4, 2)],
-        [(0.9, 1), (0.5, 2), (0.7, 1)],
-    ],
-)
+@pytest.mark.parametrize("events", [
+    [(1.0, 1)], [(0.6, 3)], [(1.5, 2)], [(0.7, 1), (1.3, 1)],
+    [(0.5, 2), (1.1, 1)], [(2.0, 1), (0.4, 2)], [(0.9, 1), (0.5, 2), (0.7, 1)],
+])  # fmt: skip
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 4.0])
-def test_it_is_what_all_outcomes_say(events: list[tuple[float, int]], epsilon: float) -> None:
+def test_it_is_what_all_outcomes_say(events, epsilon):
     """By enumeration: never below, and no further above than is stated."""
     found, true = summed_delta(events, epsilon), enumerated(events, epsilon)
     assert found is not None
     assert true * (1 - 1e-12) <= found <= true * (1 + 2e-9) + 1e-15
 
 
-@pytest.mark.parametrize(
-    ("events", "epsilon"),
-    [
-        ([(0.4, 1)], 3.0),
-        ([(0.5, 12)], 6.0),
-        ([(0.7, 2), (2.5, 4)], 4.0),
-        pytest.param([(1.3, 3)], 0.7, marks=pytest.mark.thorough),
-        pytest.param([(6.0, 5)], 1.5, marks=pytest.mark.thorough),
-        ([(9.0, 12), (30.0, 6)], 0.4),
-    ],
-)
-def test_composed_distributions_are_at_most_a_little_larger(events: list[tuple[float, int]], epsilon: float) -> None:
+@pytest.mark.parametrize(("events", "epsilon"), [
+    ([(0.4, 1)], 3.0),
+    ([(0.5, 12)], 6.0),
+    ([(0.7, 2), (2.5, 4)], 4.0),
+    pytest.param([(1.3, 3)], 0.7, marks=pytest.mark.thorough),
+    pytest.param([(6.0, 5)], 1.5, marks=pytest.mark.thorough),
+    ([(9.0, 12), (30.0, 6)], 0.4),
+])  # fmt: skip
+def test_composed_distributions_are_at_most_a_little_larger(events, epsilon):
     """Losses that are rounded up to a grid give a larger δ, by about what the grid allows; never a smaller one."""
     found, composed = summed_delta(events, epsilon), _delta(tuple(events), epsilon)
     assert found is not None

@@ -55,7 +55,7 @@ def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Cluste
     return connection
 
 
-def test_a_worker_without_tls_is_not_even_asked(connect: Callable[[Cluster], Connection]) -> None:
+def test_a_worker_without_tls_is_not_even_asked(connect):
     """Where one address is plain, home refuses, and sends nothing to any worker."""
     cluster = Cluster()
     with pytest.raises(SpecError, match=r"tcp://10\.0\.0\.7:40001 is not reached by tls://") as refused:
@@ -74,9 +74,7 @@ WORKERS = [
 
 
 @pytest.mark.parametrize(("options", "settings", "match"), WORKERS)
-def test_a_worker_is_refused_by_what_it_is(
-    connect: Callable[[Cluster], Connection], tmp_path: Path, options: Any, settings: dict[str, Any], match: str
-) -> None:
+def test_a_worker_is_refused_by_what_it_is(connect, tmp_path, options, settings, match):
     """One that may spill, shows a page, or has several threads is refused; one as `trellis worker` starts it is not."""
     pytest.importorskip("distributed", reason="distributed is not installed")
     import dask
@@ -99,11 +97,9 @@ def test_a_worker_is_refused_by_what_it_is(
 
 
 @pytest.mark.parametrize("answer", ["The mailbox is full.", StoreError("It has gone."), False, None])
-def test_no_probe_is_left_behind(connect: Callable[[Cluster], Connection], tmp_path: Path, answer: Any) -> None:
-    """Whether a worker cannot use the mailbox, is gone, or has lost, what home has put there for the probe is removed.
-
-    While one does not answer (None), the end of a release removes it.
-    """
+def test_no_probe_is_left_behind(connect, tmp_path, answer):
+    """Whether a worker cannot use the mailbox, is gone, or has lost, what home has put there for the probe is removed."""
+    # While one does not answer (None), the end of a release removes it.
     seen, ended = list[list[str]](), Event()
 
     class Answers(Cluster):
@@ -137,9 +133,7 @@ def test_no_probe_is_left_behind(connect: Callable[[Cluster], Connection], tmp_p
     assert (list(connection.place.list()), connection.probes) == ([], set())
 
 
-def test_without_the_package_it_is_said_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_the_package_it_is_said_what_to_install(tmp_path, monkeypatch, capsys):
     """Where distributed is not installed, home and a worker name the extra before they look for a scheduler."""
     file = write_cluster_file(tmp_path)
     monkeypatch.setenv(CLUSTER, str(file))

@@ -51,7 +51,7 @@ class Waiting:
             self.got.append((branch, address))
 
 
-def test_orders_of_a_branch_go_where_it_was(pool: Pool) -> None:
+def test_orders_of_a_branch_go_where_it_was(pool):
     """A worker that is busy gets nothing; a branch and its parts go to the worker that had it, until that is forgotten."""
     with pool.worker_for("b00", on) as (first, _), pool.worker_for("b01", on) as (second, _):
         assert {first, second} == {"a", "b"}
@@ -63,7 +63,7 @@ def test_orders_of_a_branch_go_where_it_was(pool: Pool) -> None:
         assert (third, other) == (first, second)
 
 
-def test_an_order_waits_for_who_had_the_branch_while_others_are_wanted(pool: Pool) -> None:
+def test_an_order_waits_for_who_had_the_branch_while_others_are_wanted(pool):
     """Somebody idle gets no order of another's branch while an order of an own one waits; once none does, it helps out."""
     with pool.worker_for("b00", on) as (first, _):
         with pool.worker_for("b01", on) as (second, _):
@@ -76,7 +76,7 @@ def test_an_order_waits_for_who_had_the_branch_while_others_are_wanted(pool: Poo
         assert again == second  # who has its shards now
 
 
-def test_who_is_let_in_takes_over_from_the_busy(pool: Pool) -> None:
+def test_who_is_let_in_takes_over_from_the_busy(pool):
     """An order that waits for a busy worker goes to one that has just come; one that is lost leaves its orders to all."""
     with pool.worker_for("b00", on) as (first, gone), pool.worker_for("b01", on):
         waiting = Waiting(pool, "b00")
@@ -92,11 +92,9 @@ def test_who_is_let_in_takes_over_from_the_busy(pool: Pool) -> None:
             assert last not in {first, "c"}
 
 
-def test_a_silent_worker_is_lost_by_the_clock_of_home(pool: Pool, clock: SimpleNamespace) -> None:
-    """Silence is counted at home, from the last change; heard of again, it is a stranger, which has to be checked.
-
-    One that the scheduler lists no more is lost at once.
-    """
+def test_a_silent_worker_is_lost_by_the_clock_of_home(pool, clock):
+    """Silence is counted at home, from the last change; heard of again, it is a stranger, which has to be checked."""
+    # One that the scheduler lists no more is lost at once.
     with pool.worker_for("b00", on) as (address, gone):
         (other,) = {"a", "b"} - {address}
         clock.now = 9.0
@@ -116,7 +114,7 @@ def test_a_silent_worker_is_lost_by_the_clock_of_home(pool: Pool, clock: SimpleN
         assert gone.is_set()
 
 
-def test_without_workers_an_order_waits_and_then_fails(pool: Pool, clock: SimpleNamespace) -> None:
+def test_without_workers_an_order_waits_and_then_fails(pool, clock):
     """With nobody there it waits as long as home has patience, and then names the rule; a release that is stopped ends the wait."""
     pool.update({}, [])
 
@@ -130,7 +128,7 @@ def test_without_workers_an_order_waits_and_then_fails(pool: Pool, clock: Simple
     assert pool._waiting == []
 
 
-def test_a_worker_that_is_checked_twice_keeps_its_order(pool: Pool) -> None:
+def test_a_worker_that_is_checked_twice_keeps_its_order(pool):
     """Letting in who is there already changes nothing: a busy worker gets no second order, and its loss is noticed."""
     with pool.worker_for("b00", on) as (_, gone), pool.worker_for("b01", on) as (second, _):
         pool.update({"a": 101.0, "b": 101.0}, ["a", "b"])

@@ -70,13 +70,9 @@ def wait_for(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_newcomer_that_hangs_costs_nobody_anything(
-    door: Door, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While one does not answer, who is there stays, and others are let in; so is it, once it does.
-
-    It holds the end of a release up for a moment alone, and its probe is removed.
-    """
+def test_a_newcomer_that_hangs_costs_nobody_anything(door, cluster, monkeypatch):
+    """While one does not answer, who is there stays, and others are let in; so is it, once it does."""
+    # It holds the end of a release up for a moment alone, and its probe is removed.
     monkeypatch.setattr(flows.cluster.cluster, "_END_CHECKS_WITHIN", 0.1)
     answers, never = Event(), Event()
     for address, event in (("tls://hung", answers), ("tls://silent", never)):
@@ -98,9 +94,7 @@ def test_a_newcomer_that_hangs_costs_nobody_anything(
 @pytest.mark.parametrize(
     "fault", [OSError(28, "No space left on device"), SpecError("It has another key.", field="key")]
 )
-def test_a_newcomer_that_cannot_be_checked_is_asked_nothing(
-    fault: Exception, door: Door, cluster: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_newcomer_that_cannot_be_checked_is_asked_nothing(fault, door, cluster, capsys):
     """Whatever its check raises, home goes on watching, and says who is left out."""
 
     def refuse() -> None:
@@ -115,7 +109,7 @@ def test_a_newcomer_that_cannot_be_checked_is_asked_nothing(
     assert cluster._fault is None
 
 
-def test_the_parts_of_a_mailbox_are_those_of_homes(door: Door, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_parts_of_a_mailbox_are_those_of_homes(door, monkeypatch, tmp_path):
     """Two homes that share a mailbox have a part each, and one home has always the same."""
     names = list[str]()
     for home in ("one", "two", "one"):

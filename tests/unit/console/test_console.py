@@ -46,7 +46,7 @@ ACCOUNT = AccountStatement(
 LEVEL = ReleasedPart(level=0, axes={"origin": None}, cells=1, nonzero=1, derivation="", bound=None, **COST)
 
 
-def test_data_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_is_printed_as_it_is(capsys):
     """Brackets in a unit or a name are no markup: nothing disappears, and nothing fails."""
     print_answer(LedgerStatement([ACCOUNT]), as_json=False, show=show_ledger)
     said = capsys.readouterr().out
@@ -56,7 +56,7 @@ def test_data_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("code", [cli.DONE, cli.FAILED, None])
-def test_ctrl_c_is_no_success(monkeypatch: pytest.MonkeyPatch, code: int | None) -> None:
+def test_ctrl_c_is_no_success(monkeypatch, code):
     """Ctrl-C ends with 130 wherever it comes, unless the command had done all that it was asked for."""
 
     def run(arguments: list[str]) -> int:
@@ -74,7 +74,7 @@ def test_ctrl_c_is_no_success(monkeypatch: pytest.MonkeyPatch, code: int | None)
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_share_of_few_intervals_is_no_broken_promise(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_share_of_few_intervals_is_no_broken_promise(capsys):
     """What is promised holds within sampling error, and of fewer than a hundred intervals the share is in brackets."""
     spread = Spread(2 / 3, 0.0, 1.0)
     coverage = CoverageSpread(2 / 3, 0.0, 1.0, standard_error=None)
@@ -95,7 +95,7 @@ def test_a_share_of_few_intervals_is_no_broken_promise(capsys: pytest.CaptureFix
     assert ["2", "inftda"] in lines
 
 
-def test_a_sentence_that_is_piped_stands_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sentence_that_is_piped_stands_on_one_line(capsys):
     """Where the output is no terminal a sentence is searched for, not read at a width: it is never broken, and a table keeps its own."""
     told = "unprotected: " + " ".join(["level"] * 60)
     levels_table.show_unprotected([told.removeprefix("unprotected: ")])
@@ -107,15 +107,13 @@ def test_a_sentence_that_is_piped_stands_on_one_line(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(("count", "high"), [(-24, 0), (-13, 10), (0, 0)])
-def test_an_interval_of_nothing_but_zero_is_explained(
-    capsys: pytest.CaptureFixture[str], count: int, high: int
-) -> None:
+def test_an_interval_of_nothing_but_zero_is_explained(capsys, count, high):
     """A count far below 0 has an interval that ends at 0, which would read as certainty."""
     show_query(QueryAnswer("id", {}, count, 0, high, False, 0.9, False, "question", 0, {}, {}, "added up", 12.1))
     assert ("further below 0" in capsys.readouterr().out) == (count == -24)
 
 
-def test_errors_stand_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_stand_on_one_line(capsys):
     """A long path is not broken, so that it can be copied."""
     path = "/somewhere/[deep]" * 20
     terminal.error(SpecError(f"There is no spec at {path}.", field="SPEC", hint=f"See {path}."))
@@ -140,7 +138,7 @@ class Outer:
     by_name: dict[str, Inner | None]
 
 
-def test_keys_of_json_are_the_fields_in_their_order() -> None:
+def test_keys_of_json_are_the_fields_in_their_order():
     """The underscore of `from_` is no part of the key; a field whose default is None is left out while it is None, and no other."""
     value = Outer(release="a", found=True, parts=(Inner("x", 1),), by_name={"some": Inner("y", 2), "none": None})
     assert json.dumps(json_object(value)) == (

@@ -13,7 +13,7 @@ from tests.support.noise_tables import DIGITS, WHOLE, decimal, masses_of
 
 
 @given(scale=st.floats(0.01, 40.0), bits=st.integers(50, 300), reach=st.integers(1, 12))
-def test_weights_are_below_and_their_sum_above_the_exact_ones(scale: float, bits: int, reach: int) -> None:
+def test_weights_are_below_and_their_sum_above_the_exact_ones(scale, bits, reach):
     """No weight is above exp(−k/s), each lacks 2k units at most, and the sum is above that over all integers, hardly more."""
     with localcontext(prec=DIGITS):
         K = math.ceil(reach * scale)
@@ -28,7 +28,7 @@ def test_weights_are_below_and_their_sum_above_the_exact_ones(scale: float, bits
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 3.7])
 @pytest.mark.parametrize("moved", [1, 2, 5])
-def test_the_tables_own_outcomes_keep_epsilon_but_for_tau(scale: float, moved: int) -> None:
+def test_the_tables_own_outcomes_keep_epsilon_but_for_tau(scale, moved):
     """Summed over all outcomes, what the noise of a moved count exceeds e^ε times the other by is at most (1 + e^ε) τ."""
     with localcontext(prec=DIGITS):
         table = laplace_table(scale)

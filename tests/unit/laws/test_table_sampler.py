@@ -19,7 +19,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tasks.laws import samplers as table_module
-from tasks.laws.law import Sampler
 from tasks.laws.samplers import (
     LARGEST_LAPLACE_SCALE,
     LARGEST_TABLE_SCALE,
@@ -54,19 +53,14 @@ def exact_law(law: str, scale: float) -> list[Decimal]:
 TABLES = {"gaussian": noise_table, "laplace": laplace_table}
 
 
-@pytest.mark.parametrize(
-    ("law", "scale"),
-    [
-        *(("gaussian", scale) for scale in (*SCALES[:4], 2.0**10)),
-        *(pytest.param("gaussian", scale, marks=pytest.mark.thorough) for scale in SCALES[4:]),
-        *(("laplace", scale) for scale in (0.05, 0.5, 1.0, 3.7, 40.0)),
-    ],
-)
-def test_tau_bounds_the_total_variation_distance_from_the_exact_law(law: str, scale: float) -> None:
-    """The distance, summed over all outcomes with 150 digits, is at most τ, hardly less, and below 2**-120.
-
-    The law of the next float is further from the table than τ, 2**50 times and more, that of Laplace noise 2**40 times.
-    """
+@pytest.mark.parametrize(("law", "scale"), [
+    *(("gaussian", scale) for scale in (*SCALES[:4], 2.0**10)),
+    *(pytest.param("gaussian", scale, marks=pytest.mark.thorough) for scale in SCALES[4:]),
+    *(("laplace", scale) for scale in (0.05, 0.5, 1.0, 3.7, 40.0)),
+])  # fmt: skip
+def test_tau_bounds_the_total_variation_distance_from_the_exact_law(law, scale):
+    """The distance, summed over all outcomes with 150 digits, is at most τ, hardly less, and below 2**-120."""
+    # The law of the next float is further from the table than τ, 2**50 times and more, that of Laplace noise 2**40 times.
     with localcontext(prec=DIGITS):
         table = TABLES[law](scale)
         true = distance(table, exact_law(law, scale))
@@ -83,7 +77,7 @@ def test_tau_bounds_the_total_variation_distance_from_the_exact_law(law: str, sc
 @given(scale=scales, edge=st.sampled_from([None, 5e-324, 0.0503, math.inf]))
 @example(scale=1.0, edge=math.inf)
 @example(scale=1.0, edge=5e-324)
-def test_laws_of_every_table(law: str, most: float, reach: float, scale: float, edge: float | None) -> None:
+def test_laws_of_every_table(law, most, reach, scale, edge):
     """A table is symmetric, reaches so many scales at most, has the entries' first words, every outcome can occur; τ is below 2**-120."""
     scale = min(most, 60.0 if law == "laplace" and edge is None else math.inf, edge or scale)
     table = TABLES[law](scale)
@@ -100,11 +94,9 @@ def test_laws_of_every_table(law: str, most: float, reach: float, scale: float, 
 @given(scale=st.floats(0.01, 40.0), bits=st.integers(50, 300), reach=st.integers(1, 12))
 @example(scale=0.01, bits=50, reach=12)
 @example(scale=40.0, bits=50, reach=12)
-def test_weights_are_below_and_their_sum_above_the_exact_ones(scale: float, bits: int, reach: int) -> None:
-    """With however few bits w_k lacks 0 to k(k + 1) units, and the sum makes up for as many and for all beyond K.
-
-    What lies beyond is a geometric series; what its first term and ratio may have lost is made up for too.
-    """
+def test_weights_are_below_and_their_sum_above_the_exact_ones(scale, bits, reach):
+    """With however few bits w_k lacks 0 to k(k + 1) units, and the sum makes up for as many and for all beyond K."""
+    # What lies beyond is a geometric series; what its first term and ratio may have lost is made up for too.
     with localcontext(prec=DIGITS):
         K = math.ceil(reach * scale)
         weights, total = weights_and_sum(Fraction(scale), K, bits)
@@ -122,10 +114,8 @@ def test_weights_are_below_and_their_sum_above_the_exact_ones(scale: float, bits
 
 
 def pick(table: NoiseTable, draws: Sequence[int]) -> list[int]:
-    """Return the outcomes of draws of 192 bits each, which are fed as they are asked for.
-
-    Further words are given once, and for exactly the draws whose first word is that of an entry.
-    """
+    """Return the outcomes of draws of 192 bits each, which are fed as they are asked for."""
+    # Further words are given once, and for exactly the draws whose first word is that of an entry.
     first_words = {entry >> 128 for entry in table.entries}
     ties = [draw for draw in draws if draw >> 128 in first_words]
     asked: list[int] = []
@@ -146,11 +136,9 @@ def by_bisection(table: NoiseTable, draws: Sequence[int]) -> list[int]:
 
 
 @every_scale
-def test_ties_are_decided_by_the_second_word_and_then_by_the_third(scale: float) -> None:
-    """At every entry the entry itself gives the outcome above, one less the outcome below: so the law is the table's.
-
-    Draws that share an entry's first word, or its second too, fall on the side of their bits; the least and the greatest give −K and K.
-    """
+def test_ties_are_decided_by_the_second_word_and_then_by_the_third(scale):
+    """At every entry the entry itself gives the outcome above, one less the outcome below: so the law is the table's."""
+    # Draws that share an entry's first word, or its second too, fall on the side of their bits; the least and the greatest give −K and K.
     table = noise_table(scale)
     ends = [0, 1, 2**64, 2**128 - 1, 2**128, 2**176 - 1, 2**176]
     draws = ends + [WHOLE - 1 - draw for draw in ends]
@@ -164,11 +152,9 @@ def test_ties_are_decided_by_the_second_word_and_then_by_the_third(scale: float)
 
 
 @every_scale
-def test_the_guide_is_right_about_every_draw(scale: float) -> None:
-    """The first and the last draw that begin with some 16 bits have one outcome, the guide's, or it leaves them open.
-
-    Outcomes ascend with the draw, so the draws between have it too.
-    """
+def test_the_guide_is_right_about_every_draw(scale):
+    """The first and the last draw that begin with some 16 bits have one outcome, the guide's, or it leaves them open."""
+    # Outcomes ascend with the draw, so the draws between have it too.
     table = noise_table(scale)
     starts = [beginning << 176 for beginning in range(2**16)]
     lowest, highest = by_bisection(table, starts), by_bisection(table, [start + 2**176 - 1 for start in starts])
@@ -178,7 +164,7 @@ def test_the_guide_is_right_about_every_draw(scale: float) -> None:
 
 
 @pytest.mark.parametrize("cells", [0, 1, 2 * 2**15, 2 * 2**15 + 7])
-def test_every_cell_gets_its_own_eight_bytes(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cell_gets_its_own_eight_bytes(cells, monkeypatch):
     """The noise of cell i is the outcome of the i-th eight bytes that the system gave; no more are asked for."""
     given_bytes = np.random.default_rng(5).bytes(8 * cells)
     asked: list[int] = []
@@ -202,7 +188,7 @@ def system_is_silent(_: int) -> NoReturn:
     raise OSError(errno.EIO, "no entropy")
 
 
-def test_without_entropy_the_sampler_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_entropy_the_sampler_stops(monkeypatch):
     """What the system's entropy raises passes through, whether the first bits fail or those that decide a tie."""
     for first in ([], [bytes(8)]):  # a first word of 0 ties with the lowest entries
         answers = iter(first)
@@ -211,14 +197,11 @@ def test_without_entropy_the_sampler_stops(monkeypatch: pytest.MonkeyPatch) -> N
             table_noise(np.zeros(1, dtype=np.int64), 3.0)
 
 
-@pytest.mark.parametrize(
-    ("draw", "other", "most"),
-    [
-        (table_noise, "discrete_gaussian", LARGEST_TABLE_SCALE),
-        (laplace_by_table, "discrete_laplace", LARGEST_LAPLACE_SCALE),
-    ],
-)
-def test_beyond_the_limit_opendp_draws(draw: Sampler, other: str, most: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("draw", "other", "most"), [
+    (table_noise, "discrete_gaussian", LARGEST_TABLE_SCALE),
+    (laplace_by_table, "discrete_laplace", LARGEST_LAPLACE_SCALE),
+])  # fmt: skip
+def test_beyond_the_limit_opendp_draws(draw, other, most, monkeypatch):
     """The next float after the limit goes to the other sampler; the limit itself has a table. What is not above 0 draws nothing."""
     called: list[float] = []
 
@@ -239,7 +222,7 @@ def test_beyond_the_limit_opendp_draws(draw: Sampler, other: str, most: float, m
         noise_table(math.nextafter(LARGEST_TABLE_SCALE, math.inf))
 
 
-def test_a_table_that_is_further_from_its_law_than_is_charged_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_is_further_from_its_law_than_is_charged_is_not_used(monkeypatch):
     """Where a table's own τ is above what every draw is charged, nothing is drawn from it."""
     monkeypatch.setattr(table_module, "_REACH", Fraction(12))
     noise_table.cache_clear()

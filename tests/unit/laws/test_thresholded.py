@@ -53,11 +53,9 @@ def exact_delta(noise: Thresholded, records: int) -> Decimal:
 
 @pytest.mark.parametrize(("neighbours", "records", "epsilon", "delta"), CASES)
 def test_the_map_stays_within_what_is_asked_for_and_the_exact_tail_within_the_map(neighbours, records, epsilon, delta):
-    """Neither ε nor δ of the charge exceeds the spec's, and what is charged is no less than the exact probability.
-
-    s is 2m/ε or m/ε; θ is the formula's, rounded up; for many records under substitution OpenDP's map asks for more, and no more
-    than it must.
-    """
+    """Neither ε nor δ of the charge exceeds the spec's, and what is charged is no less than the exact probability."""
+    # s is 2m/ε or m/ε; θ is the formula's, rounded up; for many records under substitution OpenDP's map asks for more, and no more
+    # than it must.
     sensitivity = sensitivity_of(neighbours, records)
     noise = thresholded_for(sensitivity, epsilon, delta)
     assert noise.epsilon <= epsilon
@@ -134,9 +132,8 @@ def test_a_count_at_the_threshold_is_kept_which_the_map_of_that_threshold_leaves
 
 def test_what_is_kept_comes_in_order_with_its_own_counts():
     """Without noise to speak of, exactly the counts from the threshold on are kept, each in its row."""
-    true_counts = np.array(
-        [9, 3, 12, 10, 2**40, 1, *range(20, 60)], dtype=np.int64
-    )  # by chance so many never come in order
+    # by chance so many never come in order
+    true_counts = np.array([9, 3, 12, 10, 2**40, 1, *range(20, 60)], dtype=np.int64)
     rows, noisy = thresholded_laplace(true_counts, 0.01, 10)
     assert rows.tolist() == [2, 3, 4, *range(6, 46)]
     assert noisy.tolist() == [12, 10, 2**40, *range(20, 60)]
@@ -145,17 +142,14 @@ def test_what_is_kept_comes_in_order_with_its_own_counts():
     assert (len(rows), len(noisy), noisy.dtype) == (0, 0, np.int64)
 
 
-@pytest.mark.parametrize(
-    ("count", "scale", "threshold", "records", "told"),
-    [
-        (5, 1.99, 40, 1, "cost more"),
-        (5, 2.0, 38, 1, "cost more"),
-        (5, 2.0, 40, 2, "cost more"),
-        (5, 2.0, 1, 1, "above max_records"),
-        (5, math.inf, 40, 1, "finite"),
-        *((count, 2.0, 40, 1, r"1 to 2\*\*40") for count in (0, -1, 2**40 + 1)),  # no leaf without records is looked at
-    ],
-)
+@pytest.mark.parametrize(("count", "scale", "threshold", "records", "told"), [
+    (5, 1.99, 40, 1, "cost more"),
+    (5, 2.0, 38, 1, "cost more"),
+    (5, 2.0, 40, 2, "cost more"),
+    (5, 2.0, 1, 1, "above max_records"),
+    (5, math.inf, 40, 1, "finite"),
+    *((count, 2.0, 40, 1, r"1 to 2\*\*40") for count in (0, -1, 2**40 + 1)),  # no leaf without records is looked at
+])  # fmt: skip
 def test_nothing_is_drawn_that_costs_more_than_is_charged(count, scale, threshold, records, told):
     """A smaller scale, a lower threshold, more records per unit than were charged for, or a leaf without any: no draw."""
     charged = thresholded_for(sensitivity_of("substitution", 1), 1.0, 1e-8)

@@ -32,10 +32,8 @@ Oracle = Callable[[Sequence[int], int], list[int]]
 
 
 def paper_loop(x: Sequence[int], c: int, large_first: bool = False) -> list[int]:
-    """Return y for one parent as Algorithm 3 of Boninsegna and Silvestri (2025) finds it, line by line.
-
-    The paper goes through the cells in ascending order of their noisy counts; large_first, in descending order.
-    """
+    """Return y for one parent as Algorithm 3 of Boninsegna and Silvestri (2025) finds it, line by line."""
+    # The paper goes through the cells in ascending order of their noisy counts; large_first, in descending order.
     lift = -((sum(x) - c) // len(x))  # ⌈(c − Σx)/b⌉
     z = [max(lift, -count) for count in x]
     t = max(abs(change) for change in z)
@@ -88,13 +86,9 @@ def assert_solved(optimise: Optimiser, parents: list[Problem]) -> None:
 
 @every_optimiser
 @given(parents=problems, block=st.integers(1, 12), row=st.sampled_from([2, 4, 16]), key_bits=st.sampled_from([0, 63]))
-def test_any_problem_is_solved(
-    optimise: Optimiser, parents: list[Problem], block: int, row: int, key_bits: int
-) -> None:
-    """Counts are int64 >= 0, sum to their totals, are at the least distance t*, and are the oracle's.
-
-    So they are whatever the blocks, whatever is sorted at once, and where keys do not fit a word.
-    """
+def test_any_problem_is_solved(optimise, parents, block, row, key_bits):
+    """Counts are int64 >= 0, sum to their totals, are at the least distance t*, and are the oracle's."""
+    # So they are whatever the blocks, whatever is sorted at once, and where keys do not fit a word.
     noisy, first_cell, totals = lay_out(parents)
     counts = optimise(noisy, first_cell, totals)
     assert counts.dtype == np.int64
@@ -111,21 +105,18 @@ def test_any_problem_is_solved(
         assert solve(optimise, parents) == solved
 
 
-@pytest.mark.parametrize(
-    ("noisy", "first_cell", "totals", "named"),
-    [
-        ([1, 2], [0, 2], [-1], "totals"),
-        ([1, 2], [0, 2, 2], [1, 1], "first_cell"),  # a parent without a cell, last
-        ([1, 2], [0, 0, 2], [1, 1], "first_cell"),  # and first
-        ([1, 2], [0, 3, 2], [1, 1], "first_cell"),
-        ([1, 2], [0, 1, 2], [1], "first_cell"),
-        ([1, 2], [1, 2], [1], "first_cell"),  # the first cell has no parent
-        ([1, 2], [0, 1], [1], "first_cell"),  # nor has the last
-        ([1, 2], [0, 3], [1], "first_cell"),
-        ([1], [0], [], "first_cell"),
-    ],
-)
-def test_malformed_problems_are_refused(noisy: list[int], first_cell: list[int], totals: list[int], named: str) -> None:
+@pytest.mark.parametrize(("noisy", "first_cell", "totals", "named"), [
+    ([1, 2], [0, 2], [-1], "totals"),
+    ([1, 2], [0, 2, 2], [1, 1], "first_cell"),  # a parent without a cell, last
+    ([1, 2], [0, 0, 2], [1, 1], "first_cell"),  # and first
+    ([1, 2], [0, 3, 2], [1, 1], "first_cell"),
+    ([1, 2], [0, 1, 2], [1], "first_cell"),
+    ([1, 2], [1, 2], [1], "first_cell"),  # the first cell has no parent
+    ([1, 2], [0, 1], [1], "first_cell"),  # nor has the last
+    ([1, 2], [0, 3], [1], "first_cell"),
+    ([1], [0], [], "first_cell"),
+])  # fmt: skip
+def test_malformed_problems_are_refused(noisy, first_cell, totals, named):
     """A negative total, a parent without a cell and shapes that disagree are refused by the name of the argument; no parent is none."""
     for optimise in (*ORACLES, nearest_by_solver):
         with pytest.raises(ValueError, match=rf"^{named} must "):
@@ -175,16 +166,14 @@ LEVELS = {
 
 @every_optimiser
 @pytest.mark.parametrize("level", LEVELS)
-def test_levels_of_every_kind_are_solved(optimise: Optimiser, level: str) -> None:
+def test_levels_of_every_kind_are_solved(optimise, level):
     """Wide, ragged, mostly empty and large ones, as they are met down a tree, come to what the oracle says, parent by parent."""
     assert_solved(optimise, LEVELS[level]())
 
 
 @every_optimiser
 @given(noisy=st.lists(st.lists(_any, min_size=1, max_size=9), min_size=1, max_size=6), data=st.data())
-def test_totals_at_which_short_cuts_begin_and_end(
-    optimise: Optimiser, noisy: list[list[int]], data: st.DataObject
-) -> None:
+def test_totals_at_which_short_cuts_begin_and_end(optimise, noisy, data):
     """With totals near Σx, max x, and the differences that decide which cells end at zero, nothing is solved otherwise."""
     parents = []
     for x in noisy:
@@ -197,7 +186,7 @@ def test_totals_at_which_short_cuts_begin_and_end(
 @pytest.mark.parametrize(
     ("raised", "total"), [(0, LARGEST_COUNT), (1, 0), (2**19, LARGEST_COUNT - 1), (2**20, 1), (2**20, LARGEST_COUNT)]
 )
-def test_no_optimiser_overflows_on_the_widest_parent(raised: int, total: int) -> None:
+def test_no_optimiser_overflows_on_the_widest_parent(raised, total):
     """2**20 children whose noise is the largest that can occur get counts that sum to the total, at distance t*."""
     noisy = np.repeat((LARGEST_NOISE, -LARGEST_NOISE), (raised, 2**20 - raised))
     noisy[0] += LARGEST_COUNT
@@ -225,11 +214,9 @@ def squares(x: Sequence[int | Fraction], y: Sequence[int]) -> Fraction:
 
 
 @given(x=few, c=st.integers(0, 6))
-def test_no_candidate_is_nearer(x: list[int], c: int) -> None:
-    """No whole numbers with the sum are nearer to the noisy counts, nor, in squares, to these or to their projection.
-
-    To be a Chebyshev optimum costs nothing in squares; of equally near counts those win whose larger cells have more.
-    """
+def test_no_candidate_is_nearer(x, c):
+    """No whole numbers with the sum are nearer to the noisy counts, nor, in squares, to these or to their projection."""
+    # To be a Chebyshev optimum costs nothing in squares; of equally near counts those win whose larger cells have more.
     every = list(candidates(len(x), c))
     least = min(distance(x, y) for y in every)
     assert least == least_distance(x, c)
@@ -252,7 +239,7 @@ def test_no_candidate_is_nearer(x: list[int], c: int) -> None:
         st.tuples(st.lists(_any, min_size=1, max_size=9), st.integers(1, LARGEST_COUNT)), min_size=1, max_size=6
     )
 )
-def test_the_projection_is_exact(parents: list[Problem]) -> None:
+def test_the_projection_is_exact(parents):
     """The threshold by sorting is, as a fraction, the one that dropping cells one after the other comes to, up to the largest counts."""
     x, first_cell, totals = lay_out([(sorted(x, reverse=True), c) for x, c in parents])
     numerator, denominator = simplex_threshold(x, np.diff(first_cell), totals)

@@ -8,19 +8,13 @@ from hypothesis import strategies as st
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import LEAST, settle_and_prune, spread_in_euclid
 from tasks.optimize.reconcile import NodeEstimates, settle
+from tests.support.problems import integers
 
 families = st.lists(
     st.tuples(st.lists(st.integers(-60, 60), max_size=7), st.integers(0, 80), st.sampled_from([1.0, 100.0, 900.0])),
     min_size=1,
     max_size=6,
 )
-
-
-def integers(*values: int) -> np.ndarray:
-    """Return an array of whole numbers that nobody may write into."""
-    array = np.array(values, dtype=np.int64)
-    array.flags.writeable = False
-    return array
 
 
 def laid_out(drawn: list) -> tuple[NodeEstimates, np.ndarray, np.ndarray]:
@@ -36,10 +30,8 @@ def laid_out(drawn: list) -> tuple[NodeEstimates, np.ndarray, np.ndarray]:
 
 
 def test_more_cells_stay():
-    """Of counts of about 10, noisy by 20, the nearest in Euclid has two; drawn towards equal shares three stay.
-
-    A cell that has all of a large total keeps most of it; what is no problem is refused in the words of all optimisers.
-    """
+    """Of counts of about 10, noisy by 20, the nearest in Euclid has two; drawn towards equal shares three stay."""
+    # A cell that has all of a large total keeps most of it; what is no problem is refused in the words of all optimisers.
     noisy, first, total = integers(48, 26, 12, -30), integers(0, 4), integers(40)
     assert nearest_in_euclid(noisy, first, total).tolist() == [31, 9, 0, 0]
     assert spread_in_euclid(noisy, first, total).tolist() == [23, 12, 5, 0]
@@ -61,10 +53,8 @@ def test_small_counts_go_and_their_siblings_have_them():
 
 @given(families)
 def test_pruning_keeps_the_sums_and_leaves_nothing_small_but_the_largest(drawn):
-    """Counts are whole, not negative and add up; what had a small count and a larger sibling has none; nothing is revived.
-
-    Each parent's counts are the same whether it is settled with others or alone.
-    """
+    """Counts are whole, not negative and add up; what had a small count and a larger sibling has none; nothing is revived."""
+    # Each parent's counts are the same whether it is settled with others or alone.
     estimates, first, totals = laid_out(drawn)
     before = settle(estimates, first, totals, nearest_in_euclid)
     after = settle_and_prune(estimates, first, totals, nearest_in_euclid)

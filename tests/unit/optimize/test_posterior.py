@@ -36,11 +36,9 @@ def problems(draw: st.DrawFn) -> tuple[Families, np.ndarray]:
 
 @settings(max_examples=60)
 @given(problems(), st.sampled_from([SPARSE, EVEN]))
-def test_counts_add_up_and_none_is_below_zero(problem: tuple[Families, np.ndarray], weights: np.ndarray) -> None:
-    """Each family has whole counts, none below zero, that add up to its total.
-
-    They are the same one family at a time, and in blocks of a few cells.
-    """
+def test_counts_add_up_and_none_is_below_zero(problem, weights):
+    """Each family has whole counts, none below zero, that add up to its total."""
+    # They are the same one family at a time, and in blocks of a few cells.
     families, means = problem
     counts = shared_out(families, means, prior(weights))
     assert counts.dtype == np.int64
@@ -72,7 +70,7 @@ def posterior(families: Families, means: np.ndarray, weights: np.ndarray, most: 
 
 @pytest.mark.parametrize("weights", [SPARSE, EVEN], ids=["sparse", "even"])
 @pytest.mark.parametrize("seed", range(12))
-def test_no_other_way_to_share_out_has_a_much_smaller_expected_error(weights: np.ndarray, seed: int) -> None:
+def test_no_other_way_to_share_out_has_a_much_smaller_expected_error(weights, seed):
     """Over all ways to share up to 25 records out among three, the expected ℓ₁ error is nearly the least."""
     random = np.random.default_rng(seed)
     total = int(random.integers(3, 26))
@@ -86,7 +84,7 @@ def test_no_other_way_to_share_out_has_a_much_smaller_expected_error(weights: np
     assert sum(errors[cell, count] for cell, count in enumerate(counts)) <= least * 1.03 + 0.3
 
 
-def test_what_is_beyond_every_quantile_is_shared_out_too() -> None:
+def test_what_is_beyond_every_quantile_is_shared_out_too():
     """A total that no posterior explains goes by prior means and estimates, and nothing is lost."""
     families = families_with(NodeEstimates(np.zeros(5), np.full(5, 1.0)), np.array([0, 5]), np.array([1]))
     nothing = np.zeros(2 + len(RATIOS))
@@ -103,7 +101,7 @@ families = st.lists(
 
 
 @given(families)
-def test_estimates_given_their_total_follow_the_conditional_law(drawn: list) -> None:
+def test_estimates_given_their_total_follow_the_conditional_law(drawn):
     """Of normal estimates with independent errors, given what they add up to, mean and variances are those of linear algebra."""
     sizes = [len(cells) for _, cells in drawn]
     totals = np.array([total for total, _ in drawn], dtype=np.int64)
@@ -127,7 +125,7 @@ def test_estimates_given_their_total_follow_the_conditional_law(drawn: list) -> 
         assert np.isclose(found.values[cells].sum(), totals[parent])
 
 
-def test_what_is_exact_has_no_posterior() -> None:
+def test_what_is_exact_has_no_posterior():
     """An estimate without a variance is refused."""
     with pytest.raises(ValueError, match="variances must be > 0"):
         families_with(NodeEstimates(np.ones(2), np.array([0.0, 4])), np.array([0, 2]), np.array([3]))

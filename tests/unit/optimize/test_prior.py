@@ -1,7 +1,6 @@
 """Totals of areas, the prior's means and weights on made-up levels, and what is learnt of a level however it is divided."""
 
 from itertools import pairwise
-from random import Random
 
 import numpy as np
 import pytest
@@ -40,7 +39,7 @@ def sample(true: np.ndarray, means: np.ndarray, totals: np.ndarray) -> Sample:
     return Sample(true + noise, np.full(len(true), DEVIATION**2), means, totals, np.ones(len(true)))
 
 
-def test_means_follow_the_totals_of_areas() -> None:
+def test_means_follow_the_totals_of_areas():
     """By hand: of 100 records 95 go by the areas' totals, here 3 to 1, and 5 are shared equally; of none a thousandth is left."""
     totals, sizes, first = np.array([100.0, 8.0]), np.array([2, 4]), np.array([0, 2, 6])
     means = prior_means(totals, sizes, first, np.array([3000.0, 1000, 0, 0, 0, 0]))
@@ -54,7 +53,7 @@ def learnt(true: np.ndarray, mean: float, total: float) -> np.ndarray:
     return prior[int(stratum_of(np.array([mean]))[0])]
 
 
-def test_weights_are_learnt() -> None:
+def test_weights_are_learnt():
     """Of nine empty cells of ten and others of a hundred times the mean; of one child that has all; and where no cell is small."""
     random, off = np.random.default_rng(1), np.abs(np.log(RATIOS / 100))
     weights = learnt(np.where(random.random(CELLS) < 0.9, 0.0, 50.0), 0.5, 5000.0)
@@ -65,7 +64,7 @@ def test_weights_are_learnt() -> None:
     assert learnt(random.normal(60, 12, CELLS), 60.0, 6000.0)[0] < 0.01
 
 
-def test_cells_count_for_as_many_as_they_stand_for() -> None:
+def test_cells_count_for_as_many_as_they_stand_for():
     """A cell that stands for nine others weighs as ten do."""
     true, means, totals = np.array([0.0, 30] * 200), np.full(400, 10.0), np.full(400, 300.0)
     level = sample(true, means, totals)
@@ -75,7 +74,7 @@ def test_cells_count_for_as_many_as_they_stand_for() -> None:
     assert np.allclose(fitted(weighted), fitted(repeated))
 
 
-def test_strata_with_few_cells_take_the_prior_of_the_one_below() -> None:
+def test_strata_with_few_cells_take_the_prior_of_the_one_below():
     """Ten cells with a large mean join the stratum below; strata without a cell take what is nearest."""
     means = np.concatenate((np.full(CELLS, 1.0), np.full(10, 500.0)))
     prior = fitted(sample(np.zeros(CELLS + 10), means, np.full(CELLS + 10, 9000.0)))
@@ -86,12 +85,10 @@ def test_strata_with_few_cells_take_the_prior_of_the_one_below() -> None:
 FIRST = np.array([0, 4, 8])
 
 
-def test_totals_are_drawn_to_their_siblings_as_far_as_noise_explains() -> None:
-    """Where areas differ less than that, each has the mean of its siblings; without noise nothing moves but below zero; by hand.
-
-    Deviations of 6 and -6 have a spread of 72; noise of 4 · (1 − 1/2) each explains 4, so that 17/18 remain. An area without siblings is
-    its own mean.
-    """
+def test_totals_are_drawn_to_their_siblings_as_far_as_noise_explains():
+    """Where areas differ less than that, each has the mean of its siblings; without noise nothing moves but below zero; by hand."""
+    # Deviations of 6 and -6 have a spread of 72; noise of 4 · (1 − 1/2) each explains 4, so that 17/18 remain. An area without siblings is
+    # its own mean.
     values = np.array([10.0, 12, 9, 11, 50, 52, 49, 53])
     assert shrunk_totals(values, np.full(8, 100.0), FIRST).tolist() == [10.5] * 4 + [51.0] * 4
     values = np.array([10.0, 200, -3, 11, 50, 520, 49, 53])
@@ -129,13 +126,9 @@ def listed(learnt: Statistics) -> list:
 @pytest.mark.parametrize("sampled", [tasks.optimize.shrink_statistics._SAMPLED, 15])
 @settings(max_examples=15)
 @given(seed=st.integers(0, 999), cuts=st.lists(st.integers(0, 600), max_size=6), random=st.randoms())
-def test_how_families_are_divided_and_in_what_order_changes_nothing(
-    sampled: int, seed: int, cuts: list[int], random: Random
-) -> None:
-    """Parts of a level, in any order and joined step by step, come to the very numbers of the whole, and survive being written.
-
-    So they do where most families are left out, and some of the cells of the others.
-    """
+def test_how_families_are_divided_and_in_what_order_changes_nothing(sampled, seed, cuts, random):
+    """Parts of a level, in any order and joined step by step, come to the very numbers of the whole, and survive being written."""
+    # So they do where most families are left out, and some of the cells of the others.
     families, areas, names = level(seed, 600)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks.optimize.shrink_statistics, "_SAMPLED", sampled)
@@ -151,7 +144,7 @@ def test_how_families_are_divided_and_in_what_order_changes_nothing(
             assert listed(statistics_from(written.columns())) == listed(written)
 
 
-def test_sums_and_cells_are_those_of_all_families() -> None:
+def test_sums_and_cells_are_those_of_all_families():
     """Sums are of all cells of an area, to a thousandth; each stratum's cells are counted, sampled or not, and stood for."""
     families, areas, names = level(3, 3_000)
     learnt = of(families, areas, names, slice(0, 3_000))

@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.euclidean import nearest_whole
 from tasks.optimize.reconcile import NodeEstimates, combined, measured, root_total, rounded, settle, summed_children
-
-
-def integers(*values: int) -> np.ndarray:
-    """Return an array of whole numbers that nobody may write into."""
-    array = np.array(values, dtype=np.int64)
-    array.flags.writeable = False
-    return array
+from tests.support.problems import integers
 
 
 def estimates(*pairs: tuple[float, float]) -> NodeEstimates:
@@ -35,10 +29,8 @@ def test_what_is_exact_stays():
 
 
 def test_totals_are_not_negative_and_not_without_a_cell():
-    """The root's total is the rounded estimate, at least 0, and 0 where the first pass has released nothing.
-
-    NodeEstimates become the nearest whole numbers, halves the even one, and keep their size.
-    """
+    """The root's total is the rounded estimate, at least 0, and 0 where the first pass has released nothing."""
+    # NodeEstimates become the nearest whole numbers, halves the even one, and keep their size.
     for value, first, total in ((-3.0, 5, 0), (4.2, 5, 4), (4.2, 0, 0), (2.5, 5, 2)):
         assert root_total(estimates((value, 1.0)), first) == total
     assert rounded(estimates((-1.5, 1), (2.5, 1), (2.51, 1), (2.0**41 + 0.25, 1))).tolist() == [-2, 2, 3, 2**41]
@@ -54,10 +46,8 @@ def test_nothing_is_settled_below_a_parent_without_kept_cells():
 
 @given(st.tuples(*[st.sampled_from([0.5, 1.0, 3.0, 10.0])] * 4), st.sampled_from([0.0, 0.5]), st.integers(0, 2**32))
 def test_root_is_that_of_least_squares(variances, pruned, seed):
-    """The root's estimate and variance are those of dense generalised least squares over all counts, whatever was pruned.
-
-    A pruned cell has its own count and nothing below it.
-    """
+    """The root's estimate and variance are those of dense generalised least squares over all counts, whatever was pruned."""
+    # A pruned cell has its own count and nothing below it.
     random, kept, first = np.random.default_rng(seed), [np.ones(1, dtype=bool)], [integers(0, 1)]
     for _ in range(3):
         first.append(np.cumsum([0, *random.integers(1, 5, np.count_nonzero(kept[-1]))]))
@@ -111,7 +101,7 @@ def least_cost(values: np.ndarray, total: int, most: np.ndarray) -> float:
 
 @pytest.mark.parametrize("is_bounded", [False, True])
 @given(seed=st.integers(0, 2**32 - 1))
-def test_nothing_is_nearer(seed: int, is_bounded: bool) -> None:
+def test_nothing_is_nearer(seed, is_bounded):
     """For several parents at once, each gets its total within the bounds of its cells, at the least cost."""
     generator = np.random.default_rng(seed)
     fan_out = generator.integers(1, 4, int(generator.integers(1, 4)))

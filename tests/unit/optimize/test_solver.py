@@ -27,18 +27,15 @@ def assert_nearest(parent: Problem, y: list[int]) -> None:
 
 @settings(max_examples=40)
 @given(parents=parents_of_any_size)
-def test_sums_and_optimum_are_exact(parents: list[Problem]) -> None:
+def test_sums_and_optimum_are_exact(parents):
     """Every parent's counts are non-negative, sum to its total, and are as near as the closed form says, up to 2**40."""
     for parent, y in zip(parents, solve(nearest_by_solver, parents), strict=True):
         assert_nearest(parent, y)
 
 
 @settings(max_examples=200)
-@given(
-    parent=st.tuples(st.lists(st.integers(-9, 20), min_size=1, max_size=6), st.integers(0, 60)),
-    data=st.data(),
-)
-def test_whatever_rounding_did_is_repaired(parent: Problem, data: st.DataObject) -> None:
+@given(parent=st.tuples(st.lists(st.integers(-9, 20), min_size=1, max_size=6), st.integers(0, 60)), data=st.data())
+def test_whatever_rounding_did_is_repaired(parent, data):
     """Changes that break sum and bounds, with an optimum a few off, still come to an exact optimum."""
     x, total = parent
     change = data.draw(st.lists(st.integers(-30, 30), min_size=len(x), max_size=len(x)))
@@ -48,7 +45,7 @@ def test_whatever_rounding_did_is_repaired(parent: Problem, data: st.DataObject)
 
 
 @pytest.mark.parametrize("t", [0, 40, 10**6])
-def test_an_optimum_that_rounding_does_not_explain_is_refused(t: int) -> None:
+def test_an_optimum_that_rounding_does_not_explain_is_refused(t):
     """An answer far from the least distance, which is 20 here, is refused without saying a count."""
     with pytest.raises(RuntimeError, match="Choose the mechanism inftda") as refused:
         chebyshev._repair(np.array([31_337, 31_337]), 62_634, np.array([0, 0]), t)
@@ -56,7 +53,7 @@ def test_an_optimum_that_rounding_does_not_explain_is_refused(t: int) -> None:
     assert "62" not in str(refused.value)
 
 
-def test_a_failure_of_the_solver_is_said_without_a_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_of_the_solver_is_said_without_a_count(monkeypatch):
     """A solver that stops without an optimum ends in an error that gives its status and what to do, and no count."""
     stopped = SimpleNamespace(success=False, status=4, message="row 31337", x=None)
     monkeypatch.setattr(scipy.optimize, "milp", lambda *_, **__: stopped)

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from html import escape, unescape
 from itertools import pairwise
@@ -14,9 +13,8 @@ from hypothesis import strategies as st
 
 from tasks.pages.charts import histograms_picture, matrix_picture, noise_picture, series_picture, sizes_picture
 from tasks.pages.facts import CLASS_NAMES, Matrix, OrderedCounts
-from tasks.pages.svg import STYLES, Scale, chart, levels_axis, linear_axis, lines, log_axis, style, warm_up
+from tasks.pages.svg import STYLES, chart, levels_axis, linear_axis, lines, log_axis, style, warm_up
 from tasks.released.query.summaries import Histogram, Histograms
-from tasks.tree.axis import Axis
 from tasks.words.areas import Names
 from tests.support.facts import facts_of, manifest_of, terms_of, tree_of_features, tree_of_trips
 from tests.support.reports import read
@@ -61,7 +59,7 @@ def light_of(colour: str) -> float:
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def test_names_are_shown_as_they_are() -> None:
+def test_names_are_shown_as_they_are():
     """Codes, axes, regions and mechanisms that look like markup, fields, expressions or ids are texts alone."""
     of_mechanisms = chart(
         [(name, lines([{"x": 1, "y": 2, "of": name}])) for name in HOSTILE],
@@ -83,7 +81,7 @@ def test_names_are_shown_as_they_are() -> None:
         assert all(texts.count(name) >= many for name in shown), [name for name in shown if name not in texts]
 
 
-def test_a_chart_is_part_of_its_page() -> None:
+def test_a_chart_is_part_of_its_page():
     """It is an image with a description, shrinks, has the page's colour, the system's font, and no ground."""
     svg = series_picture(series_of("<age> & 'more'", ["0", "1", "2"]), 0.9, NAMELESS)
     first, inside = svg[: svg.index(">") + 1], svg[svg.index(">") + 1 :]
@@ -100,7 +98,7 @@ def test_a_chart_is_part_of_its_page() -> None:
     assert "currentColor" in re.findall(r'role-axis-domain[^>]*><line[^>]*stroke="([^"]*)"', inside)
 
 
-def test_a_chart_is_the_same_whoever_draws_it() -> None:
+def test_a_chart_is_the_same_whoever_draws_it():
     """From several threads at once, and again, the same input has the same bytes; a chart of nothing may come first."""
     warm_up()
     drawn = [matrix_of([[number, 70], [5, -3]], below=9) for number in (40, 50)] * 4
@@ -109,7 +107,7 @@ def test_a_chart_is_the_same_whoever_draws_it() -> None:
     assert texts == [matrix_picture(drawn[0], NAMELESS), matrix_picture(drawn[1], NAMELESS)] * 4
 
 
-def test_lines_are_told_apart_without_colour() -> None:
+def test_lines_are_told_apart_without_colour():
     """Twelve lines have colours, shapes and dashes of which no two are alike, and stand out by 3 to 1 in both."""
     assert len(STYLES) == 12
     for kind in zip(*STYLES, strict=True):
@@ -128,7 +126,7 @@ def test_lines_are_told_apart_without_colour() -> None:
         assert all(len(set(re.findall(kind, part))) == 12 for kind in kinds)
 
 
-def test_sizes_are_told_apart_without_colour(axis_of: Callable[..., Axis]) -> None:
+def test_sizes_are_told_apart_without_colour(axis_of):
     """The shades of the size classes are darker for more, by steps that can be seen in grey."""
     terms = terms_of(tree := tree_of_trips(axis_of, 1, areas=8))
     facts = facts_of(tree, {(area, area): 5 * 10**area for area in range(7)}, terms)
@@ -144,7 +142,7 @@ def test_sizes_are_told_apart_without_colour(axis_of: Callable[..., Axis]) -> No
 
 
 @pytest.mark.parametrize("areas", [3, 20])
-def test_a_matrix_shows_counts_noise_and_what_is_missing(areas: int) -> None:
+def test_a_matrix_shows_counts_noise_and_what_is_missing(areas):
     """Noise is hatched, a count below zero has a minus, and a cell without a row nothing; a large matrix has a key."""
     counts = np.arange(areas * areas).reshape(areas, areas) * 10 + 100
     counts[0, :3] = (7, -4, 0)
@@ -166,7 +164,7 @@ def test_a_matrix_shows_counts_noise_and_what_is_missing(areas: int) -> None:
         assert "130" not in texts
 
 
-def test_levels_below_the_noise_are_hatched_and_a_line_ends_at_the_edge(axis_of: Callable[..., Axis]) -> None:
+def test_levels_below_the_noise_are_hatched_and_a_line_ends_at_the_edge(axis_of):
     """They begin at a dashed line, which says so; nothing is drawn below the picture, where mean counts are tiny."""
     terms = terms_of(tree := tree_of_features(axis_of, 60))
     facts = facts_of(tree, {(0,) * 60: 50, (1,) * 60: 7}, terms)
@@ -185,7 +183,7 @@ def test_levels_below_the_noise_are_hatched_and_a_line_ends_at_the_edge(axis_of:
 
 
 @given(st.lists(st.floats(1e-9, 1e30), min_size=1, max_size=5), st.lists(st.integers(-(10**15), 10**15), max_size=5))
-def test_axes_hold_their_values(above_zero: list[float], counts: list[int]) -> None:
+def test_axes_hold_their_values(above_zero, counts):
     """From a millionth on, every value lies between the ends, which differ; those of a logarithmic axis are powers of ten."""
     for axis, values in (
         (log_axis("", above_zero), [value for value in above_zero if value >= 1e-6]),
@@ -197,20 +195,14 @@ def test_axes_hold_their_values(above_zero: list[float], counts: list[int]) -> N
     assert log_axis("", [3, 40_000]).ends == (1.0, 100_000.0)
 
 
-@pytest.mark.parametrize(
-    ("axis", "shown"),
-    [
-        (log_axis("", [3, 40_000]), ["1", "10", "100", "1,000", "10,000", "100k"]),
-        (log_axis("", [0.5, 5]), ["0.1", "0.2", "0.5", "1", "2", "5", "10"]),
-        (
-            log_axis("", [1, 1e30]),
-            ["1", "100k", "10G", "1e+15", "1e+20", "1e+25", "1e+30"],
-        ),
-        (linear_axis("", [0, 1]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
-        (linear_axis("", [-20, 1234567]), ["0", "200k", "400k", "600k", "800k", "1M", "1.2M"]),
-    ],
-)
-def test_numbers_at_axes_are_few_and_short(axis: Scale, shown: list[str]) -> None:
+@pytest.mark.parametrize(("axis", "shown"), [
+    (log_axis("", [3, 40_000]), ["1", "10", "100", "1,000", "10,000", "100k"]),
+    (log_axis("", [0.5, 5]), ["0.1", "0.2", "0.5", "1", "2", "5", "10"]),
+    (log_axis("", [1, 1e30]), ["1", "100k", "10G", "1e+15", "1e+20", "1e+25", "1e+30"]),
+    (linear_axis("", [0, 1]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
+    (linear_axis("", [-20, 1234567]), ["0", "200k", "400k", "600k", "800k", "1M", "1.2M"]),
+])  # fmt: skip
+def test_numbers_at_axes_are_few_and_short(axis, shown):
     """They are in full up to a hundred thousand; of many powers of ten, some are left out."""
     texts = [
         text for text in texts_of(chart([("", [])], (levels_axis([]), axis), [], "", 500)) if text and text != "level"
@@ -220,7 +212,7 @@ def test_numbers_at_axes_are_few_and_short(axis: Scale, shown: list[str]) -> Non
 
 
 @pytest.mark.parametrize(("levels", "shown"), [(1, 1), (17, 17), (61, 13), (400, 8)])
-def test_levels_are_whole_numbers_with_room(levels: int, shown: int) -> None:
+def test_levels_are_whole_numbers_with_room(levels, shown):
     """Every level, every second, fifth, tenth and so on has its number; views are called by their names, upwards."""
     y = linear_axis("", [0.01, 0.1])
     numbers = [str(level) for level in range(levels)]

@@ -1,7 +1,6 @@
 """The page of the explorer: its scripts are one, its library is whole, its data cannot end it, and units have their plural."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ ASSETS = REPOSITORY / "tasks" / "pages" / "explorer" / "assets"
 IMPORTS = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";$', re.MULTILINE)
 
 
-def test_every_script_is_in_the_page_after_those_that_it_imports() -> None:
+def test_every_script_is_in_the_page_after_those_that_it_imports():
     """No script of the folder is left out, none uses one that comes later, and they share only what they export."""
     script = page._script()
     assert sorted(page._SCRIPTS) == sorted(path.stem for path in ASSETS.glob("*.js"))
@@ -26,7 +25,7 @@ def test_every_script_is_in_the_page_after_those_that_it_imports() -> None:
         assert f"return {{ {', '.join(exported)} }};" in script
 
 
-def test_a_page_has_one_policy_and_ends_where_it_should() -> None:
+def test_a_page_has_one_policy_and_ends_where_it_should():
     """Titles are text, the library cannot end its script early, and there are no more scripts than the page's three."""
     made = page.explorer_page("a <b> & c", '{"name":"\\u003c/script>"}')
     assert "<title>a &lt;b&gt; &amp; c</title>" in made
@@ -36,9 +35,7 @@ def test_a_page_has_one_policy_and_ends_where_it_should() -> None:
 
 
 @pytest.mark.thorough
-def test_the_library_is_kept_in_the_cache_and_made_again_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_library_is_kept_in_the_cache_and_made_again_without_it(tmp_path, monkeypatch):
     """What is kept is what was made, and closed to other users. A cache that is spoilt or cannot be written does not matter."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     library.cache_clear()
@@ -70,7 +67,7 @@ UNITS = {
 }
 
 
-def test_a_unit_with_one_record_names_the_records() -> None:
+def test_a_unit_with_one_record_names_the_records():
     """The article goes, and the noun has its plural; where a unit has several records, or no name, counts are of records."""
     assert {unit: unit_words(unit, 1) for unit in UNITS} == UNITS
     assert unit_words("one person", 3) == ("record", "records")

@@ -54,7 +54,6 @@ from tests.support.facts import (
     tree_of_trips,
 )
 from tests.support.reports import Seen, read
-from tests.support.universe import Universe
 
 Path = tuple[str, ...]  # the codes of an area, coarse to fine
 PICKED = "of a level's rows on average. These rows are chosen because they are large, so fewer of theirs may cover"
@@ -79,7 +78,7 @@ def reported(
 
 @settings(max_examples=25)
 @given(data=st.data())
-def test_facts_are_those_of_the_rows(data: st.DataObject, universes: st.SearchStrategy[Universe]) -> None:
+def test_facts_are_those_of_the_rows(data, universes):
     """Rows, areas, sizes, extremes and widths of each level, matrix and largest counts are those found one by one."""
     universe = data.draw(universes)
     tree, chunk = universe.tree, tasks.pages.facts.CHUNK
@@ -159,7 +158,7 @@ def _shortest(axis: Axis, level: int, area: int) -> Path:
     return path[-1:] if len(set(codes)) == len(codes) else path
 
 
-def test_of_many_areas_the_largest_are_shown(axis_of: Callable[..., Axis]) -> None:
+def test_of_many_areas_the_largest_are_shown(axis_of):
     """A matrix has no more than forty areas at either end, those with the largest sums, in the order of the codebook."""
     tree = tree_of_trips(axis_of, 1, areas=60)
     facts, _, seen = reported(tree, {(home, 59): 100 + (home * 7) % 60 for home in range(60)})
@@ -176,7 +175,7 @@ def test_of_many_areas_the_largest_are_shown(axis_of: Callable[..., Axis]) -> No
 
 
 @pytest.mark.parametrize("depth", [1, 7])
-def test_trips_are_reported_at_any_depth(depth: int, axis_of: Callable[..., Axis]) -> None:
+def test_trips_are_reported_at_any_depth(depth, axis_of):
     """The page of trips names every file with its columns, rows, noise, bound and checks, and draws every picture."""
     terms = terms_of(tree := tree_of_trips(axis_of, depth))
     facts, levels = facts_of(tree, {(0, 0): 900, (0, 1): 90, (1, 1): 11}, terms), range(2 * depth + 1)
@@ -205,7 +204,7 @@ def test_trips_are_reported_at_any_depth(depth: int, axis_of: Callable[..., Axis
 
 
 @pytest.mark.parametrize("features", [1, 60])
-def test_features_are_reported_however_many(features: int, axis_of: Callable[..., Axis]) -> None:
+def test_features_are_reported_however_many(features, axis_of):
     """From one feature, which has no matrix but a line, to sixty, whose columns and universe are told in short."""
     tree = tree_of_features(axis_of, features)
     facts, text, seen = reported(tree, {(0,) * features: 50, (1,) * features: 70})
@@ -216,7 +215,7 @@ def test_features_are_reported_however_many(features: int, axis_of: Callable[...
         assert (told in seen.text) == (features == 60)
 
 
-def test_largest_counts_have_the_intervals_that_hold_at_once(axis_of: Callable[..., Axis]) -> None:
+def test_largest_counts_have_the_intervals_that_hold_at_once(axis_of):
     """Where there are such intervals, the largest counts have those, and widths are still those of one cell at a time."""
     tree = tree_of_trips(axis_of, 1)
     terms, leaves = terms_of(tree), {(0, 1): 500, (1, 0): 40}
@@ -234,7 +233,7 @@ def test_largest_counts_have_the_intervals_that_hold_at_once(axis_of: Callable[.
     assert PICKED not in read(text).text
 
 
-def test_levels_that_are_exact_are_reported(axis_of: Callable[..., Axis]) -> None:
+def test_levels_that_are_exact_are_reported(axis_of):
     """An exact level has neither noise nor bound; what is not protected is said in full, and the claim is limited to the rest."""
     tree = tree_of_trips(axis_of, 1)
     terms = terms_of(tree)
@@ -249,7 +248,7 @@ def test_levels_that_are_exact_are_reported(axis_of: Callable[..., Axis]) -> Non
     assert "instead of 50" not in seen.text
 
 
-def test_nothing_and_very_large_numbers_are_reported(axis_of: Callable[..., Axis]) -> None:
+def test_nothing_and_very_large_numbers_are_reported(axis_of):
     """A total of zero has a page without largest counts; counts near the end of 64 bits, and noise beyond what is read, break nothing."""
     facts, _, seen = reported(tree_of_trips(axis_of, 3), {})
     assert [level.rows for level in facts.levels] == [1] + [0] * 6
@@ -272,7 +271,7 @@ HOSTILE += ["{x}", "%s", "`*a*`", "e\u0301"]
 ODD = """<script>alert("'1'")</script>"""
 
 
-def test_everything_is_escaped(axis_of: Callable[..., Axis]) -> None:
+def test_everything_is_escaped(axis_of):
     """Codes, names, units, statements and all words of a spec are text, whatever they look like, in tables and in pictures."""
     terms = terms_of(tree := tree_of_trips(axis_of, 1, areas=len(HOSTILE), codes=HOSTILE))
     facts = facts_of(tree, {(area, area): 100 + area for area in range(len(HOSTILE))}, terms)
@@ -315,9 +314,7 @@ def test_everything_is_escaped(axis_of: Callable[..., Axis]) -> None:
     ("epsilon", "neighbours"),
     [(0.1, "add_remove"), (1.2, "substitution"), (20.0, "substitution"), (20.0, "add_remove")],
 )
-def test_pages_claim_no_more_privacy_than_the_guarantee_gives(
-    axis_of: Callable[..., Axis], epsilon: float, neighbours: str
-) -> None:
+def test_pages_claim_no_more_privacy_than_the_guarantee_gives(axis_of, epsilon, neighbours):
     """Report and README give the best guess that ε and δ allow, whatever ε is, and never call what is revealed little."""
     terms = terms_of(tree := tree_of_trips(axis_of, 1))
     privacy = PRIVACY.model_copy(update={"epsilon": epsilon, "neighbours": neighbours})
@@ -331,7 +328,7 @@ def test_pages_claim_no_more_privacy_than_the_guarantee_gives(
         assert claimed not in told + passed_on
 
 
-def test_every_chart_has_its_numbers_which_tell_nothing_from_zero(axis_of: Callable[..., Axis]) -> None:
+def test_every_chart_has_its_numbers_which_tell_nothing_from_zero(axis_of):
     """A number that nothing states is n/a, a bound of an exact level is none, and a cell of the matrix without a row has no row."""
     tree = tree_of_trips(axis_of, 1, areas=3)
     _, text, _ = reported(tree, {(0, 1): 900, (1, 2): 90}, terms_of(tree, bound=None))
@@ -378,17 +375,14 @@ def said(axis_of: Callable[..., Axis]) -> Said:
 ESTIMATED = "noise in one measurement, not in a count: each count is estimated from"
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "bound", "told"),
-    [
-        ("inftda", 30.0, "within the level's error bound of its true count"),
-        ("tda_l2", None, "noise in one measurement, before the counts were adjusted to add up."),
-        ("inftda_reconciled", None, ESTIMATED),
-        ("inftda_lenient", None, ESTIMATED),
-        ("inftda_shrunk", None, "drawn towards what its level shows to be likely"),
-    ],
-)
-def test_a_readme_says_what_sigma_is_of(said: Said, mechanism: str, bound: float | None, told: str) -> None:
+@pytest.mark.parametrize(("mechanism", "bound", "told"), [
+    ("inftda", 30.0, "within the level's error bound of its true count"),
+    ("tda_l2", None, "noise in one measurement, before the counts were adjusted to add up."),
+    ("inftda_reconciled", None, ESTIMATED),
+    ("inftda_lenient", None, ESTIMATED),
+    ("inftda_shrunk", None, "drawn towards what its level shows to be likely"),
+])  # fmt: skip
+def test_a_readme_says_what_sigma_is_of(said, mechanism, bound, told):
     """Without a bound it says that none is stated; of a threshold, or of the widest cell, it speaks where there is one."""
     text = said(mechanism, bound)
     assert told in text
@@ -401,24 +395,19 @@ def test_a_readme_says_what_sigma_is_of(said: Said, mechanism: str, bound: float
     assert twice == {name for name, recipe in MECHANISMS.items() if "is estimated from" in recipe.how_counted}
 
 
-@pytest.mark.parametrize(
-    ("estimate", "at_most", "told"),
-    [
-        (0.2, 0.5, "Their share is estimated, usually within ten percentage points; with 95%"),
-        (None, 0.5, "With 95% probability their share is no larger than the figure. It is not estimated, because"),
-        (0.0, 0.0, "Their share is estimated, usually"),
-    ],
-)
-def test_a_readme_says_whether_noise_rows_are_estimated(
-    said: Said, estimate: float | None, at_most: float, told: str
-) -> None:
+@pytest.mark.parametrize(("estimate", "at_most", "told"), [
+    (0.2, 0.5, "Their share is estimated, usually within ten percentage points; with 95%"),
+    (None, 0.5, "With 95% probability their share is no larger than the figure. It is not estimated, because"),
+    (0.0, 0.0, "Their share is estimated, usually"),
+])  # fmt: skip
+def test_a_readme_says_whether_noise_rows_are_estimated(said, estimate, at_most, told):
     """Where no share of noise rows is estimated, it speaks of the one figure that there is; certainty is an estimate too."""
     text = said("inftda", None, noise_rows=NoiseRows(estimate=estimate, at_most=at_most))
     assert told in text
     assert ("second figure" in text) == (estimate is not None)
 
 
-def test_what_rounding_moves_further_is_named(said: Said) -> None:
+def test_what_rounding_moves_further_is_named(said):
     """Levels and views of which a count has moved by one record or more are listed; nothing is said where all are nearer."""
     moved = Rounding(exact=False, deviation={"level_0": 0.0, "ways": 1.25, "modes": 2.0, "level_1": 0.9999})
     told = "Rounding has moved counts of these by one record or more, at most: `ways` by 1.25, `modes` by 2."
@@ -427,7 +416,7 @@ def test_what_rounding_moves_further_is_named(said: Said) -> None:
         assert "Rounding has moved" not in said("cbdp", None, rounding=near)
 
 
-def test_numbers_are_read_as_they_are() -> None:
+def test_numbers_are_read_as_they_are():
     """Exact levels, sums without a stated noise and numbers too long for digits are told apart; that all rows may be noise says nothing."""
     assert (format_sigma(0, summed=False), format_sigma(0, summed=True)) == ("exact", "n/a")
     assert (format_sigma(4.8356, summed=False), format_sigma(4.8356, summed=True, digits=2)) == ("4.836", "4.84")
@@ -458,7 +447,7 @@ PROBABILITIES = {
 
 
 @given(st.floats(1e-15, 1.0))
-def test_the_words_for_a_probability_never_state_less(probability: float) -> None:
+def test_the_words_for_a_probability_never_state_less(probability):
     """What the words state, in a unit that a reader knows, is at least the probability, and at most a ninth more."""
     assert {of: format_probability(of) for of in PROBABILITIES} == PROBABILITIES
     words = format_probability(probability)
@@ -479,14 +468,14 @@ def formulas(*codes: str, called: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd", "-x", "@SUM(A1)", "\t=1", "-1-1", "=Mill", "+ 1 more", "-other-"])
-def test_what_begins_like_a_formula_is_named_and_numbers_are_not(text: str) -> None:
+def test_what_begins_like_a_formula_is_named_and_numbers_are_not(text):
     """A code or a name that a spreadsheet computes is warned of; a number with a sign, or a sign inside, computes nothing."""
     assert formulas("a", text) == formulas("01", "02", called=text) == [text]
     assert formulas("01", "02", called=f"a{text}") == []
     assert formulas("a", "44007", "-5", "+3", "-1.5", "a=b", "a-b", "x@y") == []
 
 
-def test_a_readme_names_a_few_formulas(said: Said) -> None:
+def test_a_readme_names_a_few_formulas(said):
     """The first three, and how many more there are; nothing where there is none."""
     many = sorted(f"{sign}{number}" for sign in "=@" for number in range(1000))
     assert "computes them: `=0`, `=1`, `=10` and 1,997 more. Import" in said("inftda", None, formulas=many)
@@ -499,7 +488,7 @@ def test_a_readme_names_a_few_formulas(said: Said) -> None:
 THIRD = Spread((0.1 + 0.1 + 0.1) / 3, 0.1, 0.1)  # the mean of equal numbers may be above each of them
 
 
-def test_everything_in_a_comparison_is_escaped() -> None:
+def test_everything_in_a_comparison_is_escaped():
     """Names of tables, mechanisms, views and measures, reasons and notes are text, whatever they look like, also in pictures."""
     levels = [level_result(0, THIRD, false_rows=THIRD, rows_covered=THIRD)]
     results = [
@@ -514,7 +503,7 @@ def test_everything_in_a_comparison_is_escaped() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("spread", [THIRD, NOTHING])
-def test_a_page_is_drawn_of_any_numbers(spread: Spread) -> None:
+def test_a_page_is_drawn_of_any_numbers(spread):
     """Equal runs, whose mean is beside them by rounding, and levels without any error are drawn; names are escaped."""
     assert THIRD.mean != THIRD.min
     coverage = CoverageSpread(spread.mean, spread.min, spread.max, standard_error=0.0)

@@ -2,10 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +11,7 @@ from flows.answers.audit import audit_answer
 from flows.planning.budget import reserve
 from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside
 from flows.planning.guarantee import holds_together
-from storage.database.connections import Connection, store, transaction
+from storage.database.connections import Connection, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.books import Asked, Charge, Claim, as_charged
 from storage.ledger.events import Reservation, hash_of, read_books
@@ -28,14 +26,6 @@ THRESHOLDED = THRESHOLDED_LAPLACE.name
 CAP = cap_of(3.0, DELTA)
 EPSILON, SMALL = 1.0, 1e-7  # of one histogram
 ONE_RECORD = Contributions("promise", distinct=None, exact_records_per_unit=True, max_records_per_unit=1)
-
-
-@pytest.fixture
-def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    """Open an empty store."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    with store() as con:
-        yield con
 
 
 def histogram(epsilon: float = EPSILON, delta: float = SMALL) -> tuple[Part, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -60,7 +59,7 @@ def delta_by_outcomes(sigma: float, moved: int, releases: int, epsilon: float) -
 
 
 @pytest.mark.parametrize("squares", [(4, 4), (2, 3)])
-def test_pld_holds_no_series_together_in_which_a_unit_moves_more_than_two_counts(squares: tuple[int, ...]) -> None:
+def test_pld_holds_no_series_together_in_which_a_unit_moves_more_than_two_counts(squares):
     """With one charge of Δ₂² above 2, what pld states does not hold, and the larger ε of zCDP does."""
     charges, stated = charges_of(squares), stated_of(squares)
     assert not holds_together(charges, {"pld"}, stated * (1 + 1e-9), DELTA)
@@ -72,7 +71,7 @@ def test_pld_holds_no_series_together_in_which_a_unit_moves_more_than_two_counts
 
 
 @pytest.mark.parametrize("squares", [(2, 2), (1, 2)])
-def test_pld_holds_a_series_together_in_which_a_unit_moves_two_counts_at_most(squares: tuple[int, ...]) -> None:
+def test_pld_holds_a_series_together_in_which_a_unit_moves_two_counts_at_most(squares):
     """With Δ₂² of 1 and 2 what pld states holds, a thousandth less does not, and under another accountant neither."""
     charges, stated = charges_of(squares), stated_of(squares)
     assert holds_together(charges, {"pld"}, stated * (1 + 1e-9), DELTA)
@@ -96,9 +95,7 @@ def scheme(universe_of) -> Callable[..., Scheme]:
 
 
 @pytest.mark.parametrize("releases", [1, 2])
-def test_a_series_states_what_its_charges_hold_beside_a_measured_total(
-    scheme: Callable[..., Scheme], releases: int
-) -> None:
+def test_a_series_states_what_its_charges_hold_beside_a_measured_total(scheme, releases):
     """Also of one release, whose own statement is less: a ledger does not know which of its measurements is the total."""
     measured = scheme("pld", epsilon=1.0, neighbours="substitution", exact_records_per_unit=False)
     guarantee = guarantee_of(measured)
@@ -113,7 +110,7 @@ def test_a_series_states_what_its_charges_hold_beside_a_measured_total(
 
 
 @pytest.mark.parametrize("by", ["lemma", "zcdp", "pld"])
-def test_noise_that_an_accountant_thinks_enough_is_checked(scheme, monkeypatch, by: str) -> None:
+def test_noise_that_an_accountant_thinks_enough_is_checked(scheme, monkeypatch, by):
     """An accountant that errs in ρ by a thousandth, upwards, has its noise refused; downwards, it is granted."""
     right = ACCOUNTANTS[by]
 
@@ -135,7 +132,7 @@ def test_noise_that_an_accountant_thinks_enough_is_checked(scheme, monkeypatch, 
     [("lemma", {"rho": 0.02}), ("zcdp", {"rho": 0.02}), ("pld", {"rho": 0.02}), ("zcdp", {"target": TARGET})],
     ids=["lemma", "zcdp", "pld", "a target"],
 )
-def test_an_epsilon_that_an_accountant_states_is_checked(scheme, monkeypatch, by: str, asked: dict) -> None:
+def test_an_epsilon_that_an_accountant_states_is_checked(scheme, monkeypatch, by, asked):
     """An accountant that errs in ε by a thousandth, downwards, is refused; upwards, what it states is stated."""
     right = cache(ACCOUNTANTS[by].least_epsilon)
 
@@ -157,7 +154,7 @@ def test_an_epsilon_that_an_accountant_states_is_checked(scheme, monkeypatch, by
 # what is remembered -----------------------------------------------------------------------------------------------------
 
 
-def test_what_was_computed_is_remembered_by_the_next_process(scheme, monkeypatch, tmp_path: Path) -> None:
+def test_what_was_computed_is_remembered_by_the_next_process(scheme, monkeypatch, tmp_path):
     """A second process plans the same noise and composes nothing, unless what is kept cannot be read or is of another version."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
 
@@ -175,7 +172,7 @@ def test_what_was_computed_is_remembered_by_the_next_process(scheme, monkeypatch
     assert planned_anew().measurements == first.measurements
 
 
-def test_noise_that_is_remembered_wrongly_is_not_charged(scheme, monkeypatch, tmp_path: Path) -> None:
+def test_noise_that_is_remembered_wrongly_is_not_charged(scheme, monkeypatch, tmp_path):
     """A file that says every δ is small makes the noise too small; the check before the charge finds it, and says what to do."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
     asked = scheme("pld", epsilon=0.125)
@@ -203,31 +200,15 @@ TEETH = [0.5, 3.0, 10.0, 25.0, 35.0, 40.0, 50.0, 60.0, 80.0, 100.0]  # δ jumps 
 
 
 @pytest.mark.parametrize("delta", [1e-12, 1e-8, 1e-5, 1e-3])
-@pytest.mark.parametrize(
-    ("mechanism", "law", "codes"),
-    [
-        ("gaussian", "gaussian", ["A", "B"]),
-        ("gaussian", "gaussian", ["A"]),
-        ("gaussian", "auto", ["A", "B", "C"]),
-        ("inftda", "gaussian", ["A", "B"]),
-        ("inftda", "laplace", ["A", "B"]),
-        ("inftda_reconciled", "auto", ["A", "B", "C", "D"]),
-        ("unbiased_tree", "gaussian", ["A", "B"]),
-        ("stability_histogram", "laplace", ["A", "B"]),
-    ],
-)
+@pytest.mark.parametrize(("mechanism", "law", "codes"), [
+    ("gaussian", "gaussian", ["A", "B"]), ("gaussian", "gaussian", ["A"]),
+    ("gaussian", "auto", ["A", "B", "C"]), ("inftda", "gaussian", ["A", "B"]),
+    ("inftda", "laplace", ["A", "B"]), ("inftda_reconciled", "auto", ["A", "B", "C", "D"]),
+    ("unbiased_tree", "gaussian", ["A", "B"]), ("stability_histogram", "laplace", ["A", "B"]),
+])  # fmt: skip
 @pytest.mark.parametrize("neighbours", ["add_remove", "substitution"])
-def test_no_epsilon_and_delta_of_a_grid_are_refused(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    mechanism: str,
-    law: str,
-    codes: list[str],
-    delta: float,
-    neighbours: str,
-) -> None:
+def test_no_epsilon_and_delta_of_a_grid_are_refused(tmp_path, own_home, mechanism, law, codes, delta, neighbours):
     """Each gives a plan whose guarantee holds, by the accountant and by comparing all outcomes, and which spends more than nothing."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     keys = {"mechanism": mechanism, "noise.law": law, "privacy.delta": delta, "privacy.neighbours": neighbours}
     cap = {"budget": {"epsilon": 200.0, "delta": 0.01}}
     for epsilon in TEETH:

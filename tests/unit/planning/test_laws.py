@@ -29,9 +29,8 @@ FIVE = ["a", "b", "c", "d"]  # and the total
 
 
 @pytest.fixture
-def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PLANNED:
+def planned(tmp_path: Path, own_home: Path) -> PLANNED:
     """Return what makes plans of so many features of two values each, with a law and other keys that a test gives."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
     def plan(law: str = "", features: Any = FIVE, **keys: Any) -> Plan:
         noise = {"noise.law": law} if law else {}
@@ -49,7 +48,7 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PLANNED:
     ("split", "sampler"),
     [("uniform", "table"), ({"finest": 3.0}, "opendp"), ({"geometric": 0.3}, "table"), ([1, 2, 3, 5, 7], "opendp")],
 )
-def test_epsilon_is_shared_like_rho_and_never_exceeded(planned: PLANNED, split: Any, sampler: str) -> None:
+def test_epsilon_is_shared_like_rho_and_never_exceeded(planned, split, sampler):
     """Every level is charged its share of ε and no δ or ρ, the shares are those of ρ, and exactly added they stay within ε."""
     plan = planned("laplace", noise__sampler=sampler, privacy__split=split)
     shares = plan.scheme.allocation.shares
@@ -68,9 +67,7 @@ def test_epsilon_is_shared_like_rho_and_never_exceeded(planned: PLANNED, split: 
     ("add_remove", 1, 5, [1, 1, 1, 1, 1], 5), ("add_remove", 3, 5, [3, 3, 3, 3, 3], 5),
     ("substitution", 1, 4, [2, 2, 2, 2], 4), ("substitution", 3, 5, [3, 6, 6, 6, 6], 4),
 ])  # fmt: skip
-def test_the_scale_is_what_all_records_of_a_unit_move(
-    planned: PLANNED, neighbours: str, records: int, levels: int, l1: list[int], times: int
-) -> None:
+def test_the_scale_is_what_all_records_of_a_unit_move(planned, neighbours, records, levels, l1, times):
     """A unit's records come or go, or leave and enter; then four levels move as far as they can, and the total rests."""
     plan = planned("laplace", privacy__neighbours=neighbours, privacy__max_records_per_unit=records)
     measured = [level for level in plan.levels if level.is_charged]
@@ -79,7 +76,7 @@ def test_the_scale_is_what_all_records_of_a_unit_move(
     assert all(f"= {of}" in level.derivation for level, of in zip(measured, l1, strict=True))
 
 
-def test_a_promise_of_distinct_records_does_not_change_laplace_noise(planned: PLANNED) -> None:
+def test_a_promise_of_distinct_records_does_not_change_laplace_noise(planned):
     """The ℓ₁ norm counts records, wherever they are; the Euclidean norm is smaller where they lie apart."""
     (anywhere, smaller), (apart, least) = (
         [planned(law, privacy__max_records_per_unit=4, privacy__distinct=of).levels for law in ("laplace", "gaussian")]
@@ -90,7 +87,7 @@ def test_a_promise_of_distinct_records_does_not_change_laplace_noise(planned: PL
 
 
 @pytest.mark.parametrize(("law", "power"), [("laplace", 2), ("gaussian", 1)])
-def test_minimised_shares_have_the_least_error_under_the_law(planned: PLANNED, law: str, power: int) -> None:
+def test_minimised_shares_have_the_least_error_under_the_law(planned, law, power):
     """Of two leaves and the view cell that holds them, no share of the view in hundredths has less variance: 1 / σ² is s² under Laplace noise, s under Gaussian."""
     split = {"minimise": {"own": 1.0, "leaves": 1.0}}
     release = {"order": ["a", "b"], "views": {"own": {"a": "a"}}}
@@ -104,7 +101,7 @@ def test_minimised_shares_have_the_least_error_under_the_law(planned: PLANNED, l
     assert leaves + own == 1
 
 
-def test_auto_takes_less_noise_and_gaussian_with_a_schedule(planned: PLANNED) -> None:
+def test_auto_takes_less_noise_and_gaussian_with_a_schedule(planned):
     """Of few levels Laplace has less noise and of many the Gaussian; a schedule, or a key of ρ alone, decides for the latter."""
     assert planned("auto").law == "laplace"
     assert planned("auto", [f"f{number}" for number in range(20)]).law == "gaussian"
@@ -116,7 +113,7 @@ def test_auto_takes_less_noise_and_gaussian_with_a_schedule(planned: PLANNED) ->
     assert planned().law == "gaussian"
 
 
-def test_a_plan_states_what_either_law_costs(planned: PLANNED, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_states_what_either_law_costs(planned, capsys):
     """Noise and the releases that the cap holds stand beside one another, with the law that was chosen."""
     plan = planned("auto")
     forecast = plan_answer(plan)
@@ -139,7 +136,7 @@ def test_a_plan_states_what_either_law_costs(planned: PLANNED, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("mechanism", ["inftda", "gaussian"])
-def test_a_target_is_met_with_the_least_epsilon(planned: PLANNED, mechanism: str) -> None:
+def test_a_target_is_met_with_the_least_epsilon(planned, mechanism):
     """The bound of the level is the error that is asked for, and a little less ε does not reach it."""
     target = {"level": "c", "max_error": 90, "confidence": 0.95}
     plan, of_gaussian, auto = (
@@ -152,27 +149,17 @@ def test_a_target_is_met_with_the_least_epsilon(planned: PLANNED, mechanism: str
     assert auto.guarantee.epsilon == min(plan.guarantee.epsilon, of_gaussian.guarantee.epsilon)
 
 
-@pytest.mark.parametrize(
-    ("keys", "level", "told", "next_step"),
-    [
-        (
-            {"mechanism": "inftda_reconciled"},
-            "a",
-            "--for: mechanism inftda_reconciled states no error bound.",
-            "such as mechanism: inftda.",
-        ),
-        (
-            {"release__views": "margins"},
-            "a",
-            "--for: mechanism inftda states no error bound with release.views.",
-            "such as mechanism: inftda without release.views.",
-        ),
-        ({}, "county", "--for must be one of the released levels a, b, c, d, got county.", ""),
-    ],
-)
-def test_a_bound_that_cannot_be_had_is_told_once(
-    planned: PLANNED, keys: dict[str, Any], level: str, told: str, next_step: str
-) -> None:
+@pytest.mark.parametrize(("keys", "level", "told", "next_step"), [
+    ({"mechanism": "inftda_reconciled"}, "a", "--for: mechanism inftda_reconciled states no error bound.", "such as mechanism: inftda."),
+    (
+        {"release__views": "margins"},
+        "a",
+        "--for: mechanism inftda states no error bound with release.views.",
+        "such as mechanism: inftda without release.views.",
+    ),
+    ({}, "county", "--for must be one of the released levels a, b, c, d, got county.", ""),
+])  # fmt: skip
+def test_a_bound_that_cannot_be_had_is_told_once(planned, keys, level, told, next_step):
     """The option is named, and not the spec's key, which is not there; what to do next is not lost."""
     with pytest.raises(UsageError) as refused:
         plan_answer(planned(**keys), Target(level=level, max_error=9, confidence=0.9))
@@ -181,7 +168,7 @@ def test_a_bound_that_cannot_be_had_is_told_once(
 
 
 @pytest.mark.parametrize("sampler", ["opendp", "table"])
-def test_a_series_adds_epsilon_up(planned: PLANNED, sampler: str) -> None:
+def test_a_series_adds_epsilon_up(planned, sampler):
     """Declared together, releases are ε times their number; that holds by their charges, and a little less does not."""
     plan = planned("laplace", noise__sampler=sampler)
     charges = [charge for number in range(3) for charge in plan.reservation(f"r{number}").charges]
@@ -199,7 +186,7 @@ def test_a_series_adds_epsilon_up(planned: PLANNED, sampler: str) -> None:
     assert histogram.spending_of_series(3, delta).epsilon == math.inf
 
 
-def test_charges_without_delta_compose(planned: PLANNED) -> None:
+def test_charges_without_delta_compose(planned):
     """Releases that cost ε alone add up beside nothing, beside ρ, and beside an inexact sampler, whose τ needs some δ."""
     one, cap = planned("laplace").spending, cap_of(3.0, 1e-8)
     assert 2 - 1e-12 < composed_epsilon([one, one], 1e-8) <= 2
@@ -214,7 +201,7 @@ def test_charges_without_delta_compose(planned: PLANNED) -> None:
     assert epsilon_beside([one], cap, 0.0, Fraction(1, 10**9)) == 0.0
 
 
-def test_every_mechanism_with_noise_on_any_cell_has_both_laws() -> None:
+def test_every_mechanism_with_noise_on_any_cell_has_both_laws():
     """Whatever can use the Gaussian can use the Laplace law, and the Gaussian is the default, but for group sizes."""
     for name, recipe in MECHANISMS.items():
         if isinstance(recipe.finish, Unbiased):
@@ -242,10 +229,9 @@ def of_two(planned: PLANNED, epsilon: float = 1.0, **changes: Any) -> Plan:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    ["inftda", "leaves", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in [*KINDS][1:4])],
+    "kind", ["inftda", "leaves", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in [*KINDS][1:4])]
 )
-def test_half_and_double_are_the_plans_of_those_epsilons(kind: str, planned: PLANNED) -> None:
+def test_half_and_double_are_the_plans_of_those_epsilons(kind, planned):
     """Every level is worth at half and at double the ε what the plan of a spec with that ε says it is worth."""
     low, same, high = worth_at_three(of_two(planned, **KINDS[kind]), [], CAP, 500)
     assert [worth.epsilon for worth in (low, same, high)] == pytest.approx([0.5, 1.0, 2.0])
@@ -259,7 +245,7 @@ def test_half_and_double_are_the_plans_of_those_epsilons(kind: str, planned: PLA
         assert not at_low.within or at_low.within > (at_high.within or 0)
 
 
-def test_of_twenty_counts_nineteen_are_within(planned: PLANNED) -> None:
+def test_of_twenty_counts_nineteen_are_within(planned):
     """The stated distance is the least that holds for 95% of the noise, and a count past the other number is hardly noise."""
     plan = of_two(planned)
     (_, same, _) = worth_at_three(plan, [], CAP, None)
@@ -279,7 +265,7 @@ def test_of_twenty_counts_nineteen_are_within(planned: PLANNED) -> None:
         assert (terms.possible_cells or math.inf) * hardly / 2 <= 1
 
 
-def test_unbiased_counts_stand_above_their_own_deviation(planned: PLANNED) -> None:
+def test_unbiased_counts_stand_above_their_own_deviation(planned):
     """Down to which level the mean count is twice the noise is told by the deviations of counts, not by the noise of measurements."""
     plan = of_two(planned, mechanism="unbiased_tree")
     depth = len(plan.levels) - 1
@@ -290,7 +276,7 @@ def test_unbiased_counts_stand_above_their_own_deviation(planned: PLANNED) -> No
     assert any(total < 2 * of.sigma * cells[of.level] for of in plan.levels[1:])
 
 
-def test_an_epsilon_that_the_cap_does_not_allow_is_marked(planned: PLANNED) -> None:
+def test_an_epsilon_that_the_cap_does_not_allow_is_marked(planned):
     """With what was spent before, double the ε is over the cap, and what would be spent says so."""
     cap, one = cap_of(1.8, 1e-5), of_two(planned)
     low, same, high = worth_at_three(one, [one.spending], cap, None)
@@ -299,7 +285,7 @@ def test_an_epsilon_that_the_cap_does_not_allow_is_marked(planned: PLANNED) -> N
 
 
 @pytest.mark.thorough
-def test_further_releases_fit_and_one_more_does_not(planned: PLANNED) -> None:
+def test_further_releases_fit_and_one_more_does_not(planned):
     """So many more releases like the planned one keep within the cap, and the next would pass it."""
     one, cap = of_two(planned).spending, cap_of(4.0, 1e-5)
     further = further_releases(one, [], cap)

@@ -10,22 +10,17 @@ from flows.forecast.answer import plan_answer
 from flows.planning.plan import Plan
 from storage.errors import SpecError
 from tasks.mechanisms import MECHANISMS, measuring
-from tasks.tree.order import Tree
 from tasks.validate.size import expected_cells
 from tests.support.keys import ABSENT, PRIVACY, Keys, features_of, planned_of
 from tests.support.universe import universe_of
+
+pytestmark = pytest.mark.usefixtures("own_home")
 
 BINARY = universe_of([[(a, b, c) for a in "12" for b in "12" for c in "12"]], [0, 0, 0]).tree
 FLAT = universe_of([[(a,) for a in "12345678"]], [0]).tree
 OPEN = replace(MECHANISMS["inftda_reconciled"], measure="auto")
 VIEWS = {"release.views": "margins"}
 TABLE = {"noise.sampler": "table"}
-
-
-@pytest.fixture(autouse=True)
-def trellis_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test a store."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 def keys_of(codes: int = 8) -> Keys:
@@ -39,36 +34,23 @@ def plan_of(folder: Path, codes: int = 8, **changes: Any) -> Plan:
     return planned_of(folder, keys_of(codes), changes)
 
 
-@pytest.mark.parametrize(
-    ("tree", "most", "chosen"),
-    [
-        *((BINARY, *of) for of in [(8, "all"), (7, "above"), (4, "above"), (3, "survivors"), (1, "survivors")]),
-        *((FLAT, *of) for of in [(8, "all"), (7, "survivors")]),  # there is no level above to measure
-    ],
-)
-def test_the_rule_is_by_the_cells_of_the_two_finest_levels(tree: Tree, most: int, chosen: str) -> None:
+@pytest.mark.parametrize(("tree", "most", "chosen"), [
+    *((BINARY, *of) for of in [(8, "all"), (7, "above"), (4, "above"), (3, "survivors"), (1, "survivors")]),
+    *((FLAT, *of) for of in [(8, "all"), (7, "survivors")]),  # there is no level above to measure
+])  # fmt: skip
+def test_the_rule_is_by_the_cells_of_the_two_finest_levels(tree, most, chosen):
     """All cells are measured where the finest level has few enough, all above it where the level above has, else survivors'."""
     assert measuring(OPEN, tree, most).measure == chosen
     assert measuring(MECHANISMS["inftda_reconciled"], tree, most).measure == "survivors"
 
 
-@pytest.mark.parametrize(
-    ("codes", "keys", "asked", "chosen"),
-    [
-        (1000, {}, "auto", "all"),
-        (3000, TABLE, "auto", "all"),
-        (3000, {}, "auto", "survivors"),
-        (1010, {}, "auto", "above"),
-        (3000, {}, "all", "all"),
-        (4000, TABLE, "auto", "above"),
-        (4000, {}, "all", "above"),
-        (7000, TABLE, "auto", "survivors"),
-        (3000, TABLE, "survivors", "survivors"),
-        (8, {}, ABSENT, "survivors"),
-        (8, {"mechanism": "inftda_lenient"}, "auto", "all"),
-    ],
-)
-def test_a_plan_states_what_is_measured(codes: int, keys: Keys, asked: str, chosen: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("codes", "keys", "asked", "chosen"), [
+    (1000, {}, "auto", "all"), (3000, TABLE, "auto", "all"), (3000, {}, "auto", "survivors"),
+    (1010, {}, "auto", "above"), (3000, {}, "all", "all"), (4000, TABLE, "auto", "above"),
+    (4000, {}, "all", "above"), (7000, TABLE, "auto", "survivors"), (3000, TABLE, "survivors", "survivors"),
+    (8, {}, ABSENT, "survivors"), (8, {"mechanism": "inftda_lenient"}, "auto", "all"),
+])  # fmt: skip
+def test_a_plan_states_what_is_measured(codes, keys, asked, chosen, tmp_path):
     """Ten million cells of a level are measured whatever survives, or one million where OpenDP draws them unasked."""
     plan = plan_of(tmp_path, codes, **keys, measure=asked)
     stated = plan_answer(plan).measure
@@ -84,7 +66,7 @@ def test_a_plan_states_what_is_measured(codes: int, keys: Keys, asked: str, chos
         assert f"{asked} measures every cell of a level of at most {limit:,}" in stated.rule
 
 
-def test_all_cells_may_be_asked_for_as_far_as_there_is_room(tmp_path: Path) -> None:
+def test_all_cells_may_be_asked_for_as_far_as_there_is_room(tmp_path):
     """Settled with views all are measured anyway; beside a large tree all above the finest level; too many are refused."""
     plan = plan_of(tmp_path, measure="all", **VIEWS)
     assert plan.mechanism.settles_together
@@ -99,7 +81,7 @@ def test_all_cells_may_be_asked_for_as_far_as_there_is_room(tmp_path: Path) -> N
         plan_of(tmp_path, 7000, measure="all")
 
 
-def test_the_forecast_counts_all_cells(tmp_path: Path) -> None:
+def test_the_forecast_counts_all_cells(tmp_path):
     """Down to the complete level the measured cells are the possible ones; below it, of rows and on the disk, they are as elsewhere."""
     possible, sigmas = [1, 10, 100, 1000], [0.0, 5.0, 5.0, 5.0]
     for total in (None, 40):

@@ -24,9 +24,8 @@ AREAS = 900_000  # below one node: 256 MB are for 800,000 cells at most, on one 
 
 
 @pytest.fixture
-def flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def flat(tmp_path: Path, own_home: Path) -> Path:
     """Return a folder with a codebook of one level, all areas of which lie in the one node above."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     codes = pl.int_range(AREAS, eager=True).cast(pl.String).str.zfill(6)
     pl.DataFrame({"area": codes}).write_parquet(tmp_path / "codebook.parquet")
     return tmp_path
@@ -38,7 +37,7 @@ def planned(folder: Path, **run: object) -> Plan:
     return planned_of(folder, areas, {"privacy.accountant": "zcdp", "run": run})
 
 
-def test_a_node_with_more_children_than_fit_is_refused_with_advice(flat: Path) -> None:
+def test_a_node_with_more_children_than_fit_is_refused_with_advice(flat):
     """The plan says how many children there are and what memory they take; with that much the spec is planned."""
     told = r"run\.max_memory must be at least (.*GB): everything holds 900,000 areas"
     with pytest.raises(SpecError, match=told) as refused:
@@ -67,9 +66,7 @@ class Workers:
 
 
 @pytest.mark.parametrize(("at_home", "at_worker"), [("256MB", "300MB"), ("300MB", "256MB"), ("300MB", "300MB")])
-def test_a_plan_for_a_cluster_refuses_what_its_release_could_not_hold(
-    flat: Path, at_home: str, at_worker: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_for_a_cluster_refuses_what_its_release_could_not_hold(flat, at_home, at_worker, monkeypatch):
     """With dask, home holds one branch at a time however many cores it has, and a worker holds what its file says."""
     monkeypatch.setattr(flows.planning.scheme, "cores", lambda: 64)
     monkeypatch.setenv(CLUSTER, str(write_cluster_file(flat, memory_per_worker=at_worker)))
@@ -84,7 +81,7 @@ def test_a_plan_for_a_cluster_refuses_what_its_release_could_not_hold(
     assert refused.value.field == ("run.max_memory" if at_home == "256MB" else "memory_per_worker")
 
 
-def test_a_plan_needs_no_cluster(flat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_needs_no_cluster(flat, monkeypatch):
     """Without a cluster file, and with one that cannot be used, a spec that wants a cluster is planned."""
     monkeypatch.delenv(CLUSTER, raising=False)
     planned(flat, workers="dask", max_memory="300MB")
@@ -92,9 +89,7 @@ def test_a_plan_needs_no_cluster(flat: Path, monkeypatch: pytest.MonkeyPatch) ->
     planned(flat, workers="dask", max_memory="300MB")
 
 
-def test_a_release_takes_the_cores_it_may_and_a_quarter_of_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_takes_the_cores_it_may_and_a_quarter_of_the_memory(tmp_path, monkeypatch):
     """Without a bound in the spec; a container's limit of memory counts where it is less than the machine's."""
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = tmp_path / "memory.max"

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from flows.api import plan_page
 from tests.support.keys import ABSENT, Keys, changed, features_of, paths_of
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 
 CODEBOOK = "region,province,municipality\nr1,r1p1,r1p1m1\nr1,r1p1,r1p1m2\nr1,r1p2,r1p2m1\nr2,r2p1,r2p1m1\n"
 TRIPS: Keys = changed(SPEC, {"privacy.epsilon": 1.0})
@@ -20,9 +19,8 @@ AGES = features_of({"age": {"ordered": 101}}, mechanism="unbiased_tree")
 
 
 @pytest.fixture(autouse=True)
-def _tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _tables(tmp_path: Path, own_home: Path) -> None:
     """Let there be tables of trips and of people, and a store of the test's own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "trips.csv").write_text("home,work,people\n")
     (tmp_path / "data" / "codebook.csv").write_text(CODEBOOK)
@@ -31,14 +29,13 @@ def _tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def page_of(folder: Path, keys: Keys, changes: Mapping[str, object] | None = None) -> tuple[str, str, dict[str, Any]]:
     """Return the page of a plan, its text as a reader sees it, and the approval in it."""
-    (folder / "spec.yaml").write_text(yaml.safe_dump(changed(keys, changes or {})))
-    page = plan_page(folder / "spec.yaml")
+    page = plan_page(spec_in(folder, changed(keys, changes or {})))
     body = page.split("<body>")[1].split("<script")[0]
     stated = json.loads(re.findall(r'id="approval">(.*?)</script>', page, re.DOTALL)[0])
     return page, " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split()), stated
 
 
-def test_a_page_says_what_the_spec_tells_readers(tmp_path: Path) -> None:
+def test_a_page_says_what_the_spec_tells_readers(tmp_path):
     """The title heads the page, with what is counted and by whom; levels have the words of readers, and the name stays findable."""
     told = {"title": "Commuters", "description": "All who commute by train.", "source": "The railway"}
     told |= {"hierarchy.called": {"municipality": "town", "region": "county"}, "privacy.invariants": ["region"]}
@@ -58,7 +55,7 @@ def test_a_page_says_what_the_spec_tells_readers(tmp_path: Path) -> None:
     assert "municipality" not in words.split("What exactly was planned")[0]
 
 
-def test_all_words_of_a_spec_are_escaped(tmp_path: Path) -> None:
+def test_all_words_of_a_spec_are_escaped(tmp_path):
     """Titles, descriptions, sources, units, words for levels, names of tables and of the spec are text, whatever they look like."""
     odd = """<script>alert("'1'")<b title='x'>"""
     (tmp_path / "data" / "<b>'x'.csv").write_text("home,work,people\n")
@@ -71,15 +68,12 @@ def test_all_words_of_a_spec_are_escaped(tmp_path: Path) -> None:
     assert "<b title" not in page
 
 
-@pytest.mark.parametrize(
-    ("split", "told"),
-    [
-        ({"targets": {"age": 6}}, "Only level 7 is measured, and all measurements together give each count"),
-        ({"targets": {"age": 6, "age_1": 4}}, "Only levels 1 and 7 are measured, and"),
-        ({"workload": "ranges"}, "Every level is measured, and all measurements together give each count"),
-    ],
-)
-def test_only_the_levels_that_are_measured_are_called_so(split: dict[str, Any], told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("split", "told"), [
+    ({"targets": {"age": 6}}, "Only level 7 is measured, and all measurements together give each count"),
+    ({"targets": {"age": 6, "age_1": 4}}, "Only levels 1 and 7 are measured, and"),
+    ({"workload": "ranges"}, "Every level is measured, and all measurements together give each count"),
+])  # fmt: skip
+def test_only_the_levels_that_are_measured_are_called_so(split, told, tmp_path):
     """The text names the same levels as measured as the table does; with targets these may be few."""
     by_error = {"privacy.epsilon": ABSENT} if "targets" in split else {}
     _, words, _ = page_of(tmp_path, AGES, by_error | {"privacy.split": split})
@@ -89,7 +83,7 @@ def test_only_the_levels_that_are_measured_are_called_so(split: dict[str, Any], 
     assert measured == (re.findall(r"\d", told) or [str(level) for level in range(8)])
 
 
-def test_an_epsilon_that_protects_nobody_is_called_that(tmp_path: Path) -> None:
+def test_an_epsilon_that_protects_nobody_is_called_that(tmp_path):
     """Counts that have hardly any noise are not called exact, and no limit is stated where there is none."""
     _, words, _ = page_of(tmp_path, TRIPS, {"privacy.epsilon": 900.0, "budget.epsilon": 1000.0})
     assert "guess right at most" not in words
@@ -101,7 +95,7 @@ def test_an_epsilon_that_protects_nobody_is_called_that(tmp_path: Path) -> None:
     assert not re.search(r"destination (region|province|municipality) exact", words)
 
 
-def test_synthetic_records_are_not_called_nobodys(tmp_path: Path) -> None:
+def test_synthetic_records_are_not_called_nobodys(tmp_path):
     """A synthetic record may be equal to a real one; none is copied. A promise about a level has the word of readers for it."""
     promise = {"privacy.max_records_per_unit": 2, "privacy.distinct": "municipality", "privacy.accountant": ABSENT}
     called = {"hierarchy.called": {"municipality": "town"}, "release.records": True}
@@ -111,7 +105,7 @@ def test_synthetic_records_are_not_called_nobodys(tmp_path: Path) -> None:
     assert "different cells of level town." in words
 
 
-def test_the_table_of_the_fingerprint_states_what_is_hashed(tmp_path: Path) -> None:
+def test_the_table_of_the_fingerprint_states_what_is_hashed(tmp_path):
     """Everything that the fingerprint covers is a row of the table, in full, and nothing else is one."""
     page, _, stated = page_of(tmp_path, TRIPS, {"expected_total": 3000})
     table = (

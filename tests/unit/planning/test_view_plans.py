@@ -11,9 +11,8 @@ from tests.support.town import DISTRICT, NAMES, Town
 
 
 @pytest.fixture
-def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Town:
+def town(tmp_path: Path, own_home: Path) -> Town:
     """Return a town with a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     return Town(tmp_path)
 
 
@@ -25,7 +24,7 @@ def shares(town: Town, **changes: object) -> dict[tuple[int, str], Fraction]:
     return {(of, names[of]): own for of, own in zip(scheme.measured, scheme.allocation.shares, strict=True)}
 
 
-def test_auto_takes_the_law_with_less_noise_at_the_leaves(town: Town) -> None:
+def test_auto_takes_the_law_with_less_noise_at_the_leaves(town):
     """Where the leaves have nearly the whole budget the law is Laplace, however little a view has; with little of it, Gaussian."""
     views = {"by_mode": {"mode": "mode"}}
     laws = [
@@ -35,7 +34,7 @@ def test_auto_takes_the_law_with_less_noise_at_the_leaves(town: Town) -> None:
     assert laws == ["laplace", "gaussian"]
 
 
-def test_levels_that_views_repeat_are_levels_of_a_tree(town: Town) -> None:
+def test_levels_that_views_repeat_are_levels_of_a_tree(town):
     """A mechanism that measures all levels has a share for each, also where all views are levels; a weight moves it to the view."""
     views = {"pairs": {"from": "district", "to": "district"}}
     plain = shares(town, mechanism="inftda", release__views=views)
@@ -58,9 +57,7 @@ def in_one_country(town: Town, *, of_districts: bool = True) -> dict[str, object
     ("mechanism", "neighbours"),
     [("cbdp", "substitution"), ("cbdp", "add_remove"), ("inftda_reconciled", "substitution")],
 )
-def test_a_view_with_the_cells_of_a_level_by_the_codebooks_takes_no_share(
-    town: Town, mechanism: str, neighbours: str
-) -> None:
+def test_a_view_with_the_cells_of_a_level_by_the_codebooks_takes_no_share(town, mechanism, neighbours):
     """The level is measured in its place, or exact if it is everything and public; the intervals of the view follow from it."""
     keys = in_one_country(town)
     views = {"home": {"to": "country"}, "pairs": {"from": "district", "to": "country"}, "zones": {"to": "zone"}}
@@ -77,11 +74,9 @@ def test_a_view_with_the_cells_of_a_level_by_the_codebooks_takes_no_share(
     assert sum(plan.scheme.allocation.shares) == 1
 
 
-def test_margins_leave_out_what_others_hold(town: Town) -> None:
-    """One country has the total; districts of one zone each have the totals of their zones, whose table names the districts too.
-
-    Of one axis alone districts are left beside zones, which are the leaves; where nothing is left, the spec is refused.
-    """
+def test_margins_leave_out_what_others_hold(town):
+    """One country has the total; districts of one zone each have the totals of their zones, whose table names the districts too."""
+    # Of one axis alone districts are left beside zones, which are the leaves; where nothing is left, the spec is refused.
     margins = {"release__views": "margins"}
     one = {"input": {"table": "trips.csv", "features": ["from"], "count": "n"}, "derived": None, **margins}
     one |= {"release__order": ["from"], "hierarchy": {"from": {"table": "zones.csv", "levels": ["district", "zone"]}}}
@@ -98,7 +93,7 @@ def test_margins_leave_out_what_others_hold(town: Town) -> None:
         town.plan(**keys, privacy__split={"to_country": 2})
 
 
-def test_a_view_of_one_cell_is_measured_once_or_public(town: Town) -> None:
+def test_a_view_of_one_cell_is_measured_once_or_public(town):
     """Everything in one cell is measured once under add_remove, and under substitution it is exact and costs nothing."""
     views = {"total": {}, "living": {"from": "zone"}}
     assert set(shares(town, release__views=views)) == {(0, "total"), (4, ""), (5, "living")}
@@ -106,7 +101,7 @@ def test_a_view_of_one_cell_is_measured_once_or_public(town: Town) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["cbdp", "inftda_reconciled"])
-def test_a_plan_names_views_whose_cells_count_less_than_the_noise(town: Town, mechanism: str) -> None:
+def test_a_plan_names_views_whose_cells_count_less_than_the_noise(town, mechanism):
     """Also those that are levels, by the cells that some leaf can be in: no bus starts in B, so `mode_from` has five of six."""
     plan = town.plan(mechanism=mechanism)
     sigma = {terms.view: terms.sigma for terms in (*plan.levels, *plan.views) if terms.view}
@@ -120,7 +115,7 @@ def test_a_plan_names_views_whose_cells_count_less_than_the_noise(town: Town, me
         assert ("pairs" in below) == (total < 4 * sigma["pairs"])
 
 
-def test_more_memory_than_settling_may_take_is_refused(town: Town) -> None:
+def test_more_memory_than_settling_may_take_is_refused(town):
     """A million leaves do not fit into 256 MB: the refusal names the key and how much is enough, and so much is."""
     many = {"values": 1000}
     keys = {"hierarchy": {"from": many, "to": many}, "derived": None, "release__order": ["from", "to"]}

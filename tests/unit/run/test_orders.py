@@ -1,7 +1,6 @@
 """Orders, from which alone all is done elsewhere, and levels of which every cell above holds one: they change nothing else."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -42,7 +41,7 @@ def table(universe_of) -> PublicTable:
 
 
 @pytest.mark.parametrize("name", WITH_LEVELS)
-def test_an_order_is_enough_to_take_its_step(name: str, table: PublicTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_order_is_enough_to_take_its_step(name, table, monkeypatch):
     """Taken from the text of their orders alone, in branches that are cut again, all steps come to the same release."""
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 1)
     monkeypatch.setattr(flows.trials.in_memory, "walk", partial(walk, cuts=Cuts(2)))
@@ -106,7 +105,7 @@ class Elsewhere(NamedTuple):
         return Outcome("", order.branch, 0.0)
 
 
-def test_orders_of_branches_go_elsewhere(table: PublicTable, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orders_of_branches_go_elsewhere(table, tmp_path, monkeypatch):
     """What is taken elsewhere is run there alone, and all else here; so many orders at once as there is room for."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 1)
@@ -157,7 +156,7 @@ def table_of(universe: Universe, counts: list[int]) -> PublicTable:
 )
 @settings(max_examples=20)
 @given(st.data())
-def test_nothing_else_changes(universes: st.SearchStrategy[Universe], mechanism: str, data: Any) -> None:
+def test_nothing_else_changes(universes, mechanism, data):
     """The same noise gives the same counts with repeated levels and without; these have the counts of the level above."""
     plain, deep, repeated = data.draw(pairs(universes))
     counts = data.draw(st.lists(st.integers(0, 9), min_size=len(plain.leaves()), max_size=len(plain.leaves())))
@@ -185,11 +184,9 @@ def test_nothing_else_changes(universes: st.SearchStrategy[Universe], mechanism:
         assert with_them[level].counts.tolist() == above.counts[kept].tolist()
 
 
-def test_which_levels_repeat_is_a_matter_of_the_codebook(universe_of: Callable[..., Universe]) -> None:
-    """One area at the top, one area in each at the bottom, and several levels in a row; the first of them is named.
-
-    Codes that come from the records may not decide what is measured: what no codebook lists repeats nothing.
-    """
+def test_which_levels_repeat_is_a_matter_of_the_codebook(universe_of):
+    """One area at the top, one area in each at the bottom, and several levels in a row; the first of them is named."""
+    # Codes that come from the records may not decide what is measured: what no codebook lists repeats nothing.
     universe = universe_of([[("X", "a", "1", "1"), ("X", "b", "1", "1")], [("Y",)]], [0, 1, 0, 0, 0])
     assert [universe.tree.same_as(level) for level in range(6)] == [None, 0, 0, None, 3, 3]
     tree = universe_of([[("X", "a"), ("X", "b")]], [0, 0]).tree

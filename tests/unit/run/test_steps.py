@@ -190,13 +190,9 @@ def steps_hold_references_only(of: Followed) -> None:
 
 
 LAWS = [
-    only_what_is_charged_is_measured,
-    nothing_is_measured_twice,
-    nothing_is_measured_after_the_finish_has_begun,
-    nothing_is_measured_again_once_a_finish_has_begun,
-    no_step_comes_before_what_it_reads,
-    steps_hold_references_only,
-]
+    only_what_is_charged_is_measured, nothing_is_measured_twice, nothing_is_measured_after_the_finish_has_begun,
+    nothing_is_measured_again_once_a_finish_has_begun, no_step_comes_before_what_it_reads, steps_hold_references_only,
+]  # fmt: skip
 
 
 @settings(max_examples=300)

@@ -37,23 +37,20 @@ def asked(headers: Mapping[str, str], kind: str = "http", names: tuple[str, ...]
     return sent[0].get("status", sent[0].get("code"))
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"host": OWN}, 200),
-        ({"host": "LocalHost:4200", "origin": "http://localhost:4200"}, 200),
-        ({"host": "[::1]:4200", "origin": "http://[::1]:4200"}, 200),
-        ({"host": OWN, "origin": "http://localhost:4200"}, 200),  # one server by two names
-        ({"host": OWN, "origin": "http://evil.example"}, 403),
-        ({"host": OWN, "origin": "http://127.0.0.1:4201"}, 403),  # another program of this machine
-        ({"host": OWN, "origin": "null"}, 403),
-        ({"host": OWN, "origin": ""}, 403),
-        ({"host": "evil.example:4200"}, 403),  # a name that points here
-        ({"host": "evil.example:4200", "origin": "http://evil.example:4200"}, 403),
-        ({"host": ""}, 403),
-        ({}, 403),
-    ],
-)
+@pytest.mark.parametrize(("headers", "status"), [
+    ({"host": OWN}, 200),
+    ({"host": "LocalHost:4200", "origin": "http://localhost:4200"}, 200),
+    ({"host": "[::1]:4200", "origin": "http://[::1]:4200"}, 200),
+    ({"host": OWN, "origin": "http://localhost:4200"}, 200),  # one server by two names
+    ({"host": OWN, "origin": "http://evil.example"}, 403),
+    ({"host": OWN, "origin": "http://127.0.0.1:4201"}, 403),  # another program of this machine
+    ({"host": OWN, "origin": "null"}, 403),
+    ({"host": OWN, "origin": ""}, 403),
+    ({"host": "evil.example:4200"}, 403),  # a name that points here
+    ({"host": "evil.example:4200", "origin": "http://evil.example:4200"}, 403),
+    ({"host": ""}, 403),
+    ({}, 403),
+])  # fmt: skip
 def test_only_own_pages_and_programs_may_ask(headers, status):
     """Requests and websockets alike; programs name no page."""
     assert asked(headers) == status
@@ -78,10 +75,8 @@ def people(*numbers: int, login: str = "/bin/bash") -> list[SimpleNamespace]:
 
 
 def test_a_password_is_kept_for_the_commands_of_this_store(tmp_path, monkeypatch):
-    """It is random, stays the same, and nobody else can read it, whatever the file was; without one, nothing is kept.
-
-    One of the environment is taken; several people have one by default; users who cannot log in are no people.
-    """
+    """It is random, stays the same, and nobody else can read it, whatever the file was; without one, nothing is kept."""
+    # One of the environment is taken; several people have one by default; users who cannot log in are no people.
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
     monkeypatch.delenv(AUTH, raising=False)
     for users, has_one in (
@@ -134,7 +129,7 @@ def told(folder: Path) -> str:
         return str(con.execute("SELECT word FROM told").fetchone()[0])
 
 
-def test_a_new_server_begins_with_the_first_one_s(tmp_path: Path, cache: Path) -> None:
+def test_a_new_server_begins_with_the_first_one_s(tmp_path, cache):
     """The second server's database is a copy, closed to others; later ones do not change what is kept."""
     for name in ("first", "second"):
         keep_empty_database(made(tmp_path / name, name))
@@ -145,9 +140,7 @@ def test_a_new_server_begins_with_the_first_one_s(tmp_path: Path, cache: Path) -
     assert [path.suffix for path in (cache / "trellis").iterdir()] == [".db"]
 
 
-def test_a_database_that_is_there_or_elsewhere_is_not_begun(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_is_there_or_elsewhere_is_not_begun(tmp_path, cache, monkeypatch):
     """One that is there is not replaced; a server that uses PostgreSQL, or has no cache to copy from, gets no file."""
     keep_empty_database(made(tmp_path / "one", "first"))
     assert not begin_database(made(tmp_path / "two", "second"))

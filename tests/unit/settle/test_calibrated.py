@@ -42,10 +42,8 @@ def sums(axis: Axis, fine: int, coarse: int, counts: IntArray) -> IntArray:
     st.integers(0, 2**32),
 )
 def test_totals_of_an_axis_add_up_to_what_is_known(shape, levels, known, spread, seed):
-    """Whatever was measured, and at whichever levels: the totals are whole, at least 0, and add up to each other and to what is known.
-
-    Without noise they are returned as they are.
-    """
+    """Whatever was measured, and at whichever levels: the totals are whole, at least 0, and add up to each other and to what is known."""
+    # Without noise they are returned as they are.
     axis, generator = axis_of(shape), np.random.default_rng(seed)
     wards = generator.integers(0, 50, axis.areas(3))
     true = {level: sums(axis, 3, level, wards) for level in range(4)}

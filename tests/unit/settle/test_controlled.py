@@ -127,15 +127,12 @@ def test_leaves_of_the_same_cells_are_shared_out_and_whole_ones_stay():
     assert len(rounded([], []).counts) == 0
 
 
-@pytest.mark.parametrize(
-    ("values", "cell", "message"),
-    [
-        ([-0.5], [0], "values must be finite and >= 0"),
-        ([np.nan], [0], "values must be finite and >= 0"),
-        ([0.5], [0, 0], r"cells\[0\] must have a label >= -1 for each of 1 leaves"),
-        ([0.5], [-2], r"cells\[0\] must have a label >= -1"),
-    ],
-)
+@pytest.mark.parametrize(("values", "cell", "message"), [
+    ([-0.5], [0], "values must be finite and >= 0"),
+    ([np.nan], [0], "values must be finite and >= 0"),
+    ([0.5], [0, 0], r"cells\[0\] must have a label >= -1 for each of 1 leaves"),
+    ([0.5], [-2], r"cells\[0\] must have a label >= -1"),
+])  # fmt: skip
 def test_what_cannot_be_rounded_is_refused(values, cell, message):
     """Negative values and labels that do not fit are refused by name."""
     with pytest.raises(ValueError, match=message):

@@ -1,7 +1,5 @@
 """Two passes over nested groupings, and shares of a budget, held to dense least squares."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -42,7 +40,7 @@ def part_of(grouping: Grouping, inside: np.ndarray) -> Grouping:
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_two_passes_are_generalised_least_squares(seed: int) -> None:
+def test_two_passes_are_generalised_least_squares(seed):
     """On random trees the values are those of a dense least-squares solver; an exact grouping is met, like a very large weight."""
     values, weight, groupings = draw_hierarchy(np.random.default_rng(seed))
     assert settle_nested(values, weight, groupings) == pytest.approx(least_squares(values, weight, groupings), abs=1e-8)
@@ -55,7 +53,7 @@ def test_two_passes_are_generalised_least_squares(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_pruned_cells_are_zero_and_the_others_share_their_parent(seed: int) -> None:
+def test_pruned_cells_are_zero_and_the_others_share_their_parent(seed):
     """Every cell is 0 whose own least squares from below is not above 0, with all below; families that are left add up."""
     values, weight, groupings = draw_hierarchy(np.random.default_rng(seed))
     settled = settle_nested(values, weight, groupings, is_pruned=True)
@@ -73,7 +71,7 @@ def test_pruned_cells_are_zero_and_the_others_share_their_parent(seed: int) -> N
         assert settled == pytest.approx(settle_nested(values, weight, groupings), abs=1e-9)
 
 
-def test_what_is_left_of_a_parent_goes_to_the_cells_that_are_kept() -> None:
+def test_what_is_left_of_a_parent_goes_to_the_cells_that_are_kept():
     """Of two groups the negative one is pruned with both its leaves; in the other, kept leaves add up to the parent."""
     two = Grouping(np.array([0, 0, 0, 1, 1], dtype=np.int32), np.array([8.0, -6.0]), 1.0)
     all_of_them = Grouping(np.zeros(5, dtype=np.int32), np.array([4.0]), np.inf)
@@ -88,17 +86,14 @@ def test_what_is_left_of_a_parent_goes_to_the_cells_that_are_kept() -> None:
 COARSE, FINE = np.array([0, 0, 1, 1], dtype=np.int32), np.array([0, 1, 1, 0], dtype=np.int32)
 
 
-@pytest.mark.parametrize(
-    ("groupings", "told"),
-    [
-        ([Grouping(COARSE, np.zeros(2), 1.0), Grouping(FINE, np.zeros(2), 1.0)], r"groupings\[0\] must be refined"),
-        ([Grouping(COARSE, np.zeros(3), 1.0)], r"groupings\[0\] must have a leaf in every cell"),
-        ([Grouping(COARSE[:3], np.zeros(2), 1.0)], r"groupings\[0\] must have a cell for each of 4 leaves"),
-        ([Grouping(COARSE - 1, np.zeros(2), 1.0)], r"groupings\[0\] must have a cell for each of 4 leaves"),
-        ([Grouping(COARSE, np.zeros(2), 0.0)], "every weight must be > 0"),
-    ],
-)
-def test_what_is_no_hierarchy_is_refused(groupings: list[Any], told: str) -> None:
+@pytest.mark.parametrize(("groupings", "told"), [
+    ([Grouping(COARSE, np.zeros(2), 1.0), Grouping(FINE, np.zeros(2), 1.0)], r"groupings\[0\] must be refined"),
+    ([Grouping(COARSE, np.zeros(3), 1.0)], r"groupings\[0\] must have a leaf in every cell"),
+    ([Grouping(COARSE[:3], np.zeros(2), 1.0)], r"groupings\[0\] must have a cell for each of 4 leaves"),
+    ([Grouping(COARSE - 1, np.zeros(2), 1.0)], r"groupings\[0\] must have a cell for each of 4 leaves"),
+    ([Grouping(COARSE, np.zeros(2), 0.0)], "every weight must be > 0"),
+])  # fmt: skip
+def test_what_is_no_hierarchy_is_refused(groupings, told):
     """Groupings that cross, cells without leaves, leaves without cells and weights of 0 are refused."""
     with pytest.raises(ValueError, match=told):
         settle_nested(np.zeros(4), 1.0, groupings)
@@ -119,10 +114,8 @@ def mean_variances(labels, leaves, shares):
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 0.0), (3.0, 0.0, 1.0), (0.0, 0.0, 1.0), (1.0, 5.0, 0.2)])
 def test_no_other_shares_near_by_have_less_error(weights, power):
-    """Around the shares that are found, moving a hundredth from one part to another makes the weighted error larger or changes nothing.
-
-    The precision of Laplace noise is the square of its share. Two groupings of 24 leaves cross each other.
-    """
+    """Around the shares that are found, moving a hundredth from one part to another makes the weighted error larger or changes nothing."""
+    # The precision of Laplace noise is the square of its share. Two groupings of 24 leaves cross each other.
     generator = np.random.default_rng(3)
     rows, columns = np.repeat(np.arange(4), 6).astype(np.int32), np.tile(np.arange(3), 8).astype(np.int32)
     columns[generator.permutation(24)[:6]] = 1

@@ -81,11 +81,9 @@ def crossing(side: int, bands: int, weight_of: str) -> tuple[np.ndarray, float, 
 @settings(max_examples=200)
 @given(seed=st.integers(0, 2**32 - 1), exact=st.booleans())
 def test_settled_counts_are_those_of_another_solver(seed, exact):
-    """Whatever the leaves, cells, weights and noise, the values are those that non-negative least squares finds.
-
-    An exact grouping is met. Where none is, the slope of the sum of squares is zero for leaves above zero, and not negative for those at
-    zero. In the weighted norm of all counts, the settled ones are at most as far from the true ones as the noisy ones are.
-    """
+    """Whatever the leaves, cells, weights and noise, the values are those that non-negative least squares finds."""
+    # An exact grouping is met. Where none is, the slope of the sum of squares is zero for leaves above zero, and not negative for those at
+    # zero. In the weighted norm of all counts, the settled ones are at most as far from the true ones as the noisy ones are.
     truth, own, weights, groupings = problem(seed, exact)
     settled = settle_overlapping(own, weights, groupings)
     assert settled.min() >= 0
@@ -126,10 +124,8 @@ def test_elimination_finds_the_same_counts(monkeypatch, weight_of, bands):
 
 
 def test_an_exact_count_is_met_however_far_it_is():
-    """Where every leaf's own count is far below zero; an exact zero leaves nothing; two that differ have no solution.
-
-    An exact total beside the exact parts that it is the sum of is no contradiction. Counts of 2**40 settle to within a thousandth.
-    """
+    """Where every leaf's own count is far below zero; an exact zero leaves nothing; two that differ have no solution."""
+    # An exact total beside the exact parts that it is the sum of is no contradiction. Counts of 2**40 settle to within a thousandth.
     far = settle_overlapping(np.array([-3.0, -2, -1e4]), 1.0, [grouping([0, 0, 0], [5], np.inf)])
     np.testing.assert_allclose(far, [2, 3, 0], atol=1e-9)
     none = settle_overlapping(np.array([3.0, 2]), 1.0, [grouping([0, 0], [0], np.inf)])
@@ -145,19 +141,16 @@ def test_an_exact_count_is_met_however_far_it_is():
         settle_overlapping(np.array([3.0, 2]), 1.0, both)
 
 
-@pytest.mark.parametrize(
-    ("own", "weights", "cell", "values", "weight", "message"),
-    [
-        ([np.nan, 1], 1.0, [0, 0], [1], 1, "values must be finite"),
-        ([1, 1], np.ones(3), [0, 0], [1], 1, "weights must be one for all leaves or one for each of 2"),
-        ([1, 1], 0.0, [0, 0], [1], 1, "weights must be finite and > 0"),
-        ([1, 1], 1.0, [0, 0], [1], 0, r"groupings\[0\].weight must be > 0, got 0"),
-        ([1, 1], 1.0, [0, 0], [np.inf], 1, r"groupings\[0\].values must be finite"),
-        ([1, 1], 1.0, [0, 0], [-1], np.inf, r"groupings\[0\].values must be >= 0 where they are exact"),
-        ([1, 1], 1.0, [0], [1], 1, r"groupings\[0\].cell must have a label for each of 2 leaves"),
-        ([1, 1], 1.0, [0, 1], [1], 1, r"groupings\[0\].cell must be from -1 to 0"),
-    ],
-)
+@pytest.mark.parametrize(("own", "weights", "cell", "values", "weight", "message"), [
+    ([np.nan, 1], 1.0, [0, 0], [1], 1, "values must be finite"),
+    ([1, 1], np.ones(3), [0, 0], [1], 1, "weights must be one for all leaves or one for each of 2"),
+    ([1, 1], 0.0, [0, 0], [1], 1, "weights must be finite and > 0"),
+    ([1, 1], 1.0, [0, 0], [1], 0, r"groupings\[0\].weight must be > 0, got 0"),
+    ([1, 1], 1.0, [0, 0], [np.inf], 1, r"groupings\[0\].values must be finite"),
+    ([1, 1], 1.0, [0, 0], [-1], np.inf, r"groupings\[0\].values must be >= 0 where they are exact"),
+    ([1, 1], 1.0, [0], [1], 1, r"groupings\[0\].cell must have a label for each of 2 leaves"),
+    ([1, 1], 1.0, [0, 1], [1], 1, r"groupings\[0\].cell must be from -1 to 0"),
+])  # fmt: skip
 def test_what_is_no_problem_is_refused(own, weights, cell, values, weight, message):
     """Shapes, labels, weights and values that make no problem are refused by name."""
     with pytest.raises(ValueError, match=message):
@@ -174,7 +167,7 @@ def test_what_is_factored_is_known_beforehand(monkeypatch):
     assert set(seen) == {forecast} == {305}
 
 
-def test_very_different_weights_settle() -> None:
+def test_very_different_weights_settle():
     """Ten crossing groupings with a thousandth of the leaves' noise settle, by way of less different weights."""
     ratio, random, shape = 1000, np.random.default_rng(3), (6, 5, 4, 3)
     index = np.indices(shape).reshape(len(shape), -1)

@@ -21,7 +21,7 @@ def noisy_tails(problem: Problem) -> list[np.ndarray]:
 
 
 @given(problems(), st.booleans())
-def test_one_parent_is_settled_as_among_many(problem: Problem, clean: bool) -> None:
+def test_one_parent_is_settled_as_among_many(problem, clean):
     """The part of the tree below a child of the root depends on the counts of that child alone, and on what is below."""
     if len(problem.first_child) < 2:
         return
@@ -65,7 +65,7 @@ def least_distance(parents: np.ndarray, estimates: np.ndarray) -> float:
 
 
 @pytest.mark.thorough
-def test_the_way_down_costs_little_more_than_the_best() -> None:
+def test_the_way_down_costs_little_more_than_the_best():
     """Over random families the distance of whole tails from their estimates is at most 2% above the least one, in the mean; one turn costs more."""
     generator, ratios = np.random.default_rng(19), []
     for _ in range(150):
@@ -81,7 +81,7 @@ def test_the_way_down_costs_little_more_than_the_best() -> None:
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=50)
-def test_the_estimate_of_a_region_is_the_weighted_mean_of_itself_and_its_children(seed: int) -> None:
+def test_the_estimate_of_a_region_is_the_weighted_mean_of_itself_and_its_children(seed):
     """Without `clean` the estimate of the root is the best linear one, by the pseudo-inverse."""
     problem = draw_problem(np.random.default_rng(seed))
     noisy = noisy_tails(problem)
@@ -113,7 +113,7 @@ def released(name: str, problem: Problem, groups: Any = None) -> list[np.ndarray
 @pytest.mark.parametrize("name", [name for name, of in MECHANISMS.items() if of.is_consistent])
 @settings(max_examples=40)
 @given(problem=problems(), is_public=st.booleans())
-def test_tables_add_up(name: str, problem: Problem, is_public: bool) -> None:
+def test_tables_add_up(name, problem, is_public):
     """Counts are whole, not negative, add up over regions, and no region has more groups than a public list says."""
     groups = problem.groups if is_public else None
     check_table(released(name, problem, groups), problem, groups)
@@ -122,7 +122,7 @@ def test_tables_add_up(name: str, problem: Problem, is_public: bool) -> None:
 @pytest.mark.parametrize("name", list(MECHANISMS))
 @settings(max_examples=40)
 @given(problem=problems(most=2**30, spread=0.0), is_public=st.booleans())
-def test_without_noise_the_table_is_the_true_one(name: str, problem: Problem, is_public: bool) -> None:
+def test_without_noise_the_table_is_the_true_one(name, problem, is_public):
     """Whatever the variances are, with a public number of groups and without."""
     found = released(name, problem, problem.groups if is_public else None)
     assert [of.tolist() for of in found] == [of.tolist() for of in problem.true]

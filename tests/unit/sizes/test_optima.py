@@ -39,7 +39,7 @@ def matrix_of(problem: Problem) -> np.ndarray:
 
 @settings(max_examples=60)
 @given(problems(), st.booleans())
-def test_real_sizes_are_those_of_non_negative_least_squares(problem: Problem, is_total: bool) -> None:
+def test_real_sizes_are_those_of_non_negative_least_squares(problem, is_total):
     """Size by size; with a total, whose multiplier all sizes share, by one problem with a heavy row."""
     noisy, matrix = noisy_sizes(problem), matrix_of(problem)
     right = np.concatenate([of * v**-0.5 for of, v in zip(noisy, problem.variances, strict=True)])
@@ -58,7 +58,7 @@ def test_real_sizes_are_those_of_non_negative_least_squares(problem: Problem, is
 
 @settings(max_examples=80)
 @given(seeds, st.none() | st.integers(0, 6), st.sampled_from([1, 2, 6]))
-def test_whole_sizes_cost_no_more_than_any(seed: int, total: int | None, window: int) -> None:
+def test_whole_sizes_cost_no_more_than_any(seed, total, window):
     """Over all tables of up to eleven groups of a size in a region, or with a total that the sizes share, whatever the window to begin with."""
     generator = np.random.default_rng(seed)
     while True:
@@ -80,7 +80,7 @@ def test_whole_sizes_cost_no_more_than_any(seed: int, total: int | None, window:
 
 @given(problems())
 @settings(max_examples=20)
-def test_blocks_of_group_sizes_are_solved_as_all_at_once(problem: Problem) -> None:
+def test_blocks_of_group_sizes_are_solved_as_all_at_once(problem):
     """Each size alone has the same counts to the bit."""
     noisy = noisy_sizes(problem)
     at_once = [
@@ -124,7 +124,7 @@ def cost_by_recurrence(problem: Problem, noisy: list[np.ndarray]) -> float:
 
 @settings(max_examples=80)
 @given(seeds)
-def test_the_chain_costs_what_the_recurrence_says(seed: int) -> None:
+def test_the_chain_costs_what_the_recurrence_says(seed):
     """One isotonic regression over sizes and leaves is the whole optimum of the paper's dynamic program."""
     problem = draw_problem(np.random.default_rng(seed), largest=4, most=3)
     noisy = [chain_of(true) + noise for true, noise in zip(problem.true, problem.noise, strict=True)]
@@ -135,7 +135,7 @@ def test_the_chain_costs_what_the_recurrence_says(seed: int) -> None:
 
 @settings(max_examples=25)
 @given(seeds)
-def test_monotone_tails_that_add_up_are_those_of_a_conic_solver(seed: int) -> None:
+def test_monotone_tails_that_add_up_are_those_of_a_conic_solver(seed):
     """Dykstra's turns come to within a fifth of a record of CLARABEL's solution."""
     problem = draw_problem(np.random.default_rng(seed), largest=4)
     noisy = [tails_of(true) + noise for true, noise in zip(problem.true, problem.noise, strict=True)]
@@ -152,7 +152,7 @@ def test_monotone_tails_that_add_up_are_those_of_a_conic_solver(seed: int) -> No
 
 
 @pytest.mark.parametrize("window", [1, 6])
-def test_whole_sizes_may_be_far_from_real_ones(window: int) -> None:
+def test_whole_sizes_may_be_far_from_real_ones(window):
     """Thirty regions with no group and a weak sum of 15 have 0.19 each in real numbers, and none in whole ones."""
     noisy, variances, first = [np.array([[15]]), np.zeros((30, 1), dtype=np.int64)], [50.0, 1.0], [np.array([0, 30])]
     assert real_optimum(noisy, variances, first)[0].item() == pytest.approx(5.625)
@@ -166,7 +166,7 @@ def by_formula(row: np.ndarray) -> list[float]:
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_rows_are_those_of_the_formula(seed: int) -> None:
+def test_rows_are_those_of_the_formula(seed):
     """Every row is the isotonic regression of its own values, whatever the others are; whole numbers that fall stay to the bit."""
     generator = np.random.default_rng(seed)
     rows = generator.normal(0, 5, (int(generator.integers(1, 6)), int(generator.integers(1, 8))))

@@ -1,7 +1,5 @@
 """Where a table is: how a location is understood, recognised and published, without a server."""
 
-from pathlib import Path
-
 import pytest
 
 from flows.specification.file import expand_variables, faults_of
@@ -20,41 +18,33 @@ def _without_libpq(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize(
-    ("location", "published"),
-    [
-        ("data/trips.csv.gz", "trips.csv.gz"),
-        ("/a/b.duckdb::trips", "b.duckdb::trips"),
-        ("../codes.xlsx::Areas of 2025", "codes.xlsx::Areas of 2025"),
-        ("${DATA}/od.omx::trips", "od.omx::trips"),
-        ("postgresql://host:5432/people::survey.trips", "survey.trips"),
-        ("postgresql://[::1]:5432/people::survey.trips", "survey.trips"),
-        ("postgresql://host/people::SELECT home::text FROM trips WHERE name = 'x'", "a query"),
-        ("postgresql://host/people::\n  (select 1)", "a query"),
-        ("${DATABASE}::with t as (select 'x::y') select * from t", "a query"),
-        ("${DATABASE}::survey.trips", "${DATABASE}::survey.trips"),
-        ("postgresql://host/people::select.trips", "select.trips"),
-    ],
-)
-def test_what_is_published_of_a_location(location: str, published: str) -> None:
+@pytest.mark.parametrize(("location", "published"), [
+    ("data/trips.csv.gz", "trips.csv.gz"),
+    ("/a/b.duckdb::trips", "b.duckdb::trips"),
+    ("../codes.xlsx::Areas of 2025", "codes.xlsx::Areas of 2025"),
+    ("${DATA}/od.omx::trips", "od.omx::trips"),
+    ("postgresql://host:5432/people::survey.trips", "survey.trips"),
+    ("postgresql://[::1]:5432/people::survey.trips", "survey.trips"),
+    ("postgresql://host/people::SELECT home::text FROM trips WHERE name = 'x'", "a query"),
+    ("postgresql://host/people::\n  (select 1)", "a query"),
+    ("${DATABASE}::with t as (select 'x::y') select * from t", "a query"),
+    ("${DATABASE}::survey.trips", "${DATABASE}::survey.trips"),
+    ("postgresql://host/people::select.trips", "select.trips"),
+])  # fmt: skip
+def test_what_is_published_of_a_location(location, published):
     """The name of a file or a table, without folder and server; of a query no more than that it is one."""
     assert published_location(location) == published
 
 
-@pytest.mark.parametrize(
-    ("location", "place"),
-    [
-        ("postgresql://Host.Example:5433/people::survey.trips", "postgresql://host.example:5433/people::survey.trips"),
-        ("postgres://host/people::Survey.TRIPS", "postgresql://host:5432/people::survey.trips"),
-        ('postgresql://host/people::"Survey" . "a""b"', 'postgresql://host:5432/people::Survey.a"b'),
-        ("postgresql://[::1]/people::a.b", "postgresql://[::1]:5432/people::a.b"),
-        ("postgresql:///people::a.b", "postgresql://local:5432/people::a.b"),
-        ('postgresql://h:1/d::"A b"."c""d"', 'postgresql://h:1/d::A b.c"d'),
-    ],
-)
-def test_a_table_is_recognised_by_names_as_the_server_reads_them(
-    location: str, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("location", "place"), [
+    ("postgresql://Host.Example:5433/people::survey.trips", "postgresql://host.example:5433/people::survey.trips"),
+    ("postgres://host/people::Survey.TRIPS", "postgresql://host:5432/people::survey.trips"),
+    ('postgresql://host/people::"Survey" . "a""b"', 'postgresql://host:5432/people::Survey.a"b'),
+    ("postgresql://[::1]/people::a.b", "postgresql://[::1]:5432/people::a.b"),
+    ("postgresql:///people::a.b", "postgresql://local:5432/people::a.b"),
+    ('postgresql://h:1/d::"A b"."c""d"', 'postgresql://h:1/d::A b.c"d'),
+])  # fmt: skip
+def test_a_table_is_recognised_by_names_as_the_server_reads_them(location, place, monkeypatch):
     """Names without quotes are in lower case, others as they stand; the place and the location lead back; a variable may hold it."""
     found = relation_at("input.table", location)
     assert found.at_place().place == place
@@ -65,7 +55,7 @@ def test_a_table_is_recognised_by_names_as_the_server_reads_them(
     assert expand_variables("input.table", f"${{SERVER}}::{inner}") == f"{server}::{inner}"
 
 
-def test_the_environment_names_what_a_location_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_what_a_location_leaves_out(monkeypatch):
     """Host, port and database are those of libpq's variables, or of the service that these name; without any a database is asked for."""
     with pytest.raises(InputError, match=r"input\.table must name a database"):
         relation_at("input.table", "postgresql://host::a.b")
@@ -78,7 +68,7 @@ def test_the_environment_names_what_a_location_leaves_out(monkeypatch: pytest.Mo
     assert named.is_same(relation_at("hierarchy.table", "postgresql:///::A.b"))
 
 
-def test_queries_are_the_same_by_their_text() -> None:
+def test_queries_are_the_same_by_their_text():
     """Another text is another place, and no part of it is in the place; the query stands in the location, which is not published."""
     one, same, other = (
         relation_at("input.table", f"postgresql://h/d::{query}")
@@ -92,7 +82,7 @@ def test_queries_are_the_same_by_their_text() -> None:
     assert again == one
 
 
-def test_what_is_no_server_holds_no_credentials() -> None:
+def test_what_is_no_server_holds_no_credentials():
     """An @ or a ? in a query, or in the name of a file, is seen as neither a user nor a setting."""
     for location in ("postgresql://host/d::SELECT 'me@host?'", "me@host.csv"):
         assert fault_of_url(location) == ""
@@ -116,7 +106,7 @@ SECRETS = (
 
 
 @pytest.mark.parametrize("location", SECRETS)
-def test_what_may_hold_a_password_is_not_repeated(location: str, tmp_path: Path) -> None:
+def test_what_may_hold_a_password_is_not_repeated(location, tmp_path):
     """What is no file and looks as if it held a user or a password is refused by what the key takes, wherever a place is named."""
     takes = {
         table_at: r"a file, or a table at postgresql://",
@@ -132,7 +122,7 @@ def test_what_may_hold_a_password_is_not_repeated(location: str, tmp_path: Path)
         starter(location, tmp_path)
 
 
-def test_other_servers_are_refused(tmp_path: Path) -> None:
+def test_other_servers_are_refused(tmp_path):
     """A URL of another kind is no path; of it the kind alone is said. A database is no place for matrices and boundaries."""
     for location in ("mysql://me:pw@host/d::a.b", "https://me:pw@host/x.csv", "s3://bucket/pw.csv"):
         with pytest.raises(InputError, match=r"^input\.table must be a file, or a table at postgresql://") as refused:
@@ -147,7 +137,7 @@ def test_other_servers_are_refused(tmp_path: Path) -> None:
         assert "or a table" not in str(refused.value)
 
 
-def test_a_matrix_in_place_of_a_table_is_sent_to_its_key(tmp_path: Path) -> None:
+def test_a_matrix_in_place_of_a_table_is_sent_to_its_key(tmp_path):
     """An OMX file is refused where a table is asked for, by a starter too; a spec is told that first, and alone."""
     (tmp_path / "od.OMX").touch()
     with pytest.raises(InputError, match=r"^TABLE must be a table, and an OMX file holds matrices: name one by input"):
@@ -160,10 +150,9 @@ def test_a_matrix_in_place_of_a_table_is_sent_to_its_key(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("location", ["postgresql://me:pw-918@host/d::a.b", "dbname=d password=pw-918"])
 @pytest.mark.parametrize(
-    "text",
-    ["input: {}", "input: {{origin: {{a: 1}}, table: {}}}", "hierarchy: {}", "privacy: {{epsilon: '{}'}}"],
+    "text", ["input: {}", "input: {{origin: {{a: 1}}, table: {}}}", "hierarchy: {}", "privacy: {{epsilon: '{}'}}"]
 )
-def test_a_location_in_the_wrong_place_is_not_repeated(text: str, location: str) -> None:
+def test_a_location_in_the_wrong_place_is_not_repeated(text, location):
     """Where keys, a list or a number are wanted, a location is refused as such."""
     faults = faults_of(text.format(location))
     assert faults

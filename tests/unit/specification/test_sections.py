@@ -31,18 +31,13 @@ PURPOSE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("given", "keys", "origin", "destination", "zone"),
-    [
-        ({}, {}, "from", "to", ("zone", "zone")),
-        ({"origin": "to", "zone": "district"}, {}, "to", "from", ("district", "district")),
-        ({"zone": ["district", "zone"]}, {}, "from", "to", ("district", "zone")),
-        ({"origin": "from", "destination": "to"}, PURPOSE, "from", "to", ("zone", "zone")),
-    ],
-)
-def test_what_is_left_out_of_a_fleet_is_filled_in(
-    given: dict[str, Any], keys: dict[str, Any], origin: str, destination: str, zone: tuple[str, str]
-) -> None:
+@pytest.mark.parametrize(("given", "keys", "origin", "destination", "zone"), [
+    ({}, {}, "from", "to", ("zone", "zone")),
+    ({"origin": "to", "zone": "district"}, {}, "to", "from", ("district", "district")),
+    ({"zone": ["district", "zone"]}, {}, "from", "to", ("district", "zone")),
+    ({"origin": "from", "destination": "to"}, PURPOSE, "from", "to", ("zone", "zone")),
+])  # fmt: skip
+def test_what_is_left_out_of_a_fleet_is_filled_in(given, keys, origin, destination, zone):
     """The other two features are the ends, in their order, the coarsest level is the zone; and no release depends on it."""
     bare, text = (yaml.safe_dump(FEATURES | keys | of) for of in ({}, {"utility": {"fleet": FLEET | given}}))
     file = parse_spec(text, Path("spec.yaml"))
@@ -62,7 +57,7 @@ def planned(folder: Path, finest: Any) -> Any:
     return make_plan(parse_spec(yaml.safe_dump(keys), folder / "spec.yaml")).tree
 
 
-def test_matrices_are_for_levels_with_the_same_zones_at_both_ends(tmp_path: Path) -> None:
+def test_matrices_are_for_levels_with_the_same_zones_at_both_ends(tmp_path):
     """A matrix is square: it takes levels where both ends have reached the same level, and every release of trips has one."""
     tree = planned(tmp_path, {"origin": "region", "destination": "municipality"})
     assert [axis.role for axis in tree.axes] == [*ENDS]
@@ -72,7 +67,7 @@ def test_matrices_are_for_levels_with_the_same_zones_at_both_ends(tmp_path: Path
     assert not matrices.is_square({"origin": "a", "destination": "a"}, (None, None))  # two features of these names
 
 
-def test_matrices_have_a_limit_of_zones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrices_have_a_limit_of_zones(tmp_path, monkeypatch):
     """Levels with too many zones are left out, which the plan knows; where all have too many, omx is refused with their number."""
     tree = planned(tmp_path, "municipality")  # 2 regions, 4 provinces, 12 municipalities: levels 2, 4, 6
     monkeypatch.setattr(matrices, "MOST_ZONES", 4)
@@ -84,7 +79,7 @@ def test_matrices_have_a_limit_of_zones(tmp_path: Path, monkeypatch: pytest.Monk
     assert refused.value.field == "release.formats"
 
 
-def test_identifiers_of_sdmx_are_valid_and_differ() -> None:
+def test_identifiers_of_sdmx_are_valid_and_differ():
     """An identifier has only characters that SDMX allows, stays as it is where it can, and differs for different texts."""
     texts = ["007", "a b", "a_b", "a_x20_b", "a", "C_a", "1a", "C_1a", "é", "@", "OBS_VALUE", "C_OBS_VALUE", "", "_"]
     for begins in (False, True):

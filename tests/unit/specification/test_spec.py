@@ -172,16 +172,13 @@ def test_variables_need_no_quotes(load):
     assert (whole.spec.output, whole.spec.privacy.unit) == ("${ONE}", "a job of ${A} {B} $C")
 
 
-@pytest.mark.parametrize(
-    ("written", "environment", "folder"),
-    [
-        ("${DATA}", {"DATA": "{here}/data"}, "data"),
-        ("${DATA}", {"DATA": "data"}, "cwd/data"),
-        ("data/${YEAR}", {"YEAR": "2019"}, "specs/data/2019"),
-        ("{here}/data", {}, "data"),
-        ("$DATA/{YEAR}/$(YEAR)/${YEAR}", {"YEAR": "${DATA}", "DATA": "x"}, "specs/$DATA/{YEAR}/$(YEAR)/${DATA}"),
-    ],
-)
+@pytest.mark.parametrize(("written", "environment", "folder"), [
+    ("${DATA}", {"DATA": "{here}/data"}, "data"),
+    ("${DATA}", {"DATA": "data"}, "cwd/data"),
+    ("data/${YEAR}", {"YEAR": "2019"}, "specs/data/2019"),
+    ("{here}/data", {}, "data"),
+    ("$DATA/{YEAR}/$(YEAR)/${YEAR}", {"YEAR": "${DATA}", "DATA": "x"}, "specs/$DATA/{YEAR}/$(YEAR)/${DATA}"),
+])  # fmt: skip
 def test_paths(load, tmp_path, monkeypatch, written, environment, folder):
     """A path is sought from the spec's folder, or from the working directory if it begins with a variable; other text stays."""
     for name, value in environment.items():
@@ -217,19 +214,15 @@ def test_published_spec_has_no_paths(load, tmp_path, monkeypatch):
     assert load(for_us).published() == load(EXAMPLE).published()
 
 
-@pytest.mark.parametrize(
-    ("written", "said", "hint"),
-    [
-        *((text, "", "") for text in ("name: [unclosed", "a: b: c", "\tname: x", "name: !!python/name:os.system x")),
-        *((code, "", "") for code in (b"\xff\xfe\x00", b"a: \x00")),
-        *((text, "mapping", "") for text in ("", "# only a remark\n", "- name\n- dataset\n", "a word", "4", "null")),
-        (EXAMPLE.replace("one job", "one {job} a day"), "The spec is not YAML (line 7).", "in quotes"),
-        ("input:\n\ttable: trips.csv\n", "not YAML (line 2)", "has a tab"),
-        (f"name: {'[' * 20_000}{']' * 20_000}", "nested too deep", ""),
-        (f"name: {'{a: ' * 20_000}{'}' * 20_000}", "nested too deep", ""),
-    ],
-    ids=lambda given: str(given)[:40],
-)
+@pytest.mark.parametrize(("written", "said", "hint"), [
+    *((text, "", "") for text in ("name: [unclosed", "a: b: c", "\tname: x", "name: !!python/name:os.system x")),
+    *((code, "", "") for code in (b"\xff\xfe\x00", b"a: \x00")),
+    *((text, "mapping", "") for text in ("", "# only a remark\n", "- name\n- dataset\n", "a word", "4", "null")),
+    (EXAMPLE.replace("one job", "one {job} a day"), "The spec is not YAML (line 7).", "in quotes"),
+    ("input:\n\ttable: trips.csv\n", "not YAML (line 2)", "has a tab"),
+    (f"name: {'[' * 20_000}{']' * 20_000}", "nested too deep", ""),
+    (f"name: {'{a: ' * 20_000}{'}' * 20_000}", "nested too deep", ""),
+], ids=lambda given: str(given)[:40])  # fmt: skip
 def test_what_is_no_mapping_in_yaml_is_refused(load, written, said, hint):
     """A file that is no YAML, or wants to run code, or is nested too deep, is refused in a sentence with what to look at."""
     with pytest.raises(SpecError) as refused:

@@ -23,14 +23,10 @@ from storage.mailbox.keys import (
     wrapped_key,
 )
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 KEY = bytes(range(32))
 ROOM = ciphertext._ROOM
-
-
-@pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test a TRELLIS_HOME of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 def write(path: Path, parts: list[bytes], key: bytes = KEY, name: str = "one") -> None:
@@ -49,7 +45,7 @@ LENGTHS = st.one_of(st.integers(0, 300), *(st.integers(n * ROOM - 20, n * ROOM +
 @given(
     length=LENGTHS, cuts=st.lists(st.integers(0, 7 * ROOM), max_size=4), begin=st.integers(0, 7 * ROOM), size=LENGTHS
 )
-def test_what_is_written_comes_back(tmp_path: Path, length: int, cuts: list[int], begin: int, size: int) -> None:
+def test_what_is_written_comes_back(tmp_path, length, cuts, begin, size):
     """Whatever the parts in which it is written, the whole and every stretch come back, and the size is the least power of two."""
     content = secrets.token_bytes(max(0, length))
     ends = sorted({0, len(content), *(cut for cut in cuts if cut < len(content))})
@@ -64,7 +60,7 @@ def test_what_is_written_comes_back(tmp_path: Path, length: int, cuts: list[int]
         assert reader.read(max(0, size)) == content[begin : begin + max(0, size)]
 
 
-def test_no_block_is_written_twice_alike(tmp_path: Path) -> None:
+def test_no_block_is_written_twice_alike(tmp_path):
     """The same content makes other bytes each time, in every block, the blocks of padding too."""
     for name in ("a", "b"):
         write(tmp_path / name, [b"\0" * (4 * ROOM)])
@@ -73,7 +69,7 @@ def test_no_block_is_written_twice_alike(tmp_path: Path) -> None:
     assert len(blocks) * BLOCK == len(content) == 16 * BLOCK
 
 
-def test_blocks_cannot_change_places(tmp_path: Path) -> None:
+def test_blocks_cannot_change_places(tmp_path):
     """A file whose blocks are exchanged, repeated or taken from another file under the same key is refused."""
     blocks, others = list[bytes](), list[bytes]()
     for name, of in (("one", blocks), ("other", others)):
@@ -88,7 +84,7 @@ def test_blocks_cannot_change_places(tmp_path: Path) -> None:
             reader.read()
 
 
-def test_a_release_keeps_its_key_until_it_is_forgotten() -> None:
+def test_a_release_keeps_its_key_until_it_is_forgotten():
     """A key is drawn once, is in no file in clear, is closed to others, and another is drawn once it is forgotten."""
     mailbox_key = secrets.token_bytes(32)
     key = release_key("one", mailbox_key)
@@ -101,7 +97,7 @@ def test_a_release_keeps_its_key_until_it_is_forgotten() -> None:
     assert release_key("one", mailbox_key) != key
 
 
-def test_a_wrapped_key_opens_for_its_release_alone() -> None:
+def test_a_wrapped_key_opens_for_its_release_alone():
     """A wrapped key does not open for another release, with another key, or altered; the error says what to do."""
     mailbox_key = secrets.token_bytes(32)
     wrapped = wrapped_key("one", mailbox_key)
@@ -114,7 +110,7 @@ def test_a_wrapped_key_opens_for_its_release_alone() -> None:
         assert "threads" in refusal.value.hint
 
 
-def test_a_key_is_proved_without_being_told() -> None:
+def test_a_key_is_proved_without_being_told():
     """A proof holds for its key and its nonce alone; it and the name of a key do not show the key."""
     key, nonce = secrets.token_bytes(32), secrets.token_bytes(16)
     proof = proof_of_key(key, nonce)

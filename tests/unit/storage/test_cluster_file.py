@@ -4,7 +4,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +28,7 @@ def refusal(path: Path | None) -> SpecError:
     return found.value
 
 
-def test_a_cluster_file_is_read(write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_file_is_read(write, tmp_path, monkeypatch):
     """Its paths are relative to its folder, memory and spans have units, and TRELLIS_CLUSTER names it."""
     monkeypatch.setenv(CLUSTER, str(write(lost_after="1.5min")))
     file = read_cluster_file()
@@ -41,32 +40,27 @@ def test_a_cluster_file_is_read(write: Callable[..., Path], tmp_path: Path, monk
     assert read_cluster_file(Path("cluster.yaml")) == file
 
 
-@pytest.mark.parametrize(
-    ("changes", "field", "text"),
-    [
-        ({"scheduler": "tcp://10.0.0.5:8786"}, "scheduler", "tls://"),
-        ({"scheduler": "tls://me:sentinel@10.0.0.5:8786"}, "scheduler", "tls://"),
-        ({"mailbox": None}, "mailbox", "must be given"),
-        ({"colour": "sentinel"}, "colour", "not a key of the cluster file"),
-        ({"secret_access_key": "sentinel"}, "secret_access_key", "must not hold credentials"),
-        ({"s3": {"access_key_id": "sentinel"}}, "s3.access_key_id", "must not hold credentials"),
-        ({"memory_per_worker": "sentinel"}, "memory_per_worker", "memory_per_worker"),
-        ({"memory_per_worker": "1MB"}, "memory_per_worker", "256000000"),
-        ({"lost_after": True}, "lost_after", "a span such as 60s"),
-        ({"lost_after": "0s"}, "lost_after", "greater than or equal to 1"),
-        ({"private_key": "missing.key"}, "private_key", "cannot be read"),
-    ],
-)
-def test_a_broken_rule_is_told_with_its_key(
-    write: Callable[..., Path], changes: dict[str, Any], field: str, text: str
-) -> None:
+@pytest.mark.parametrize(("changes", "field", "text"), [
+    ({"scheduler": "tcp://10.0.0.5:8786"}, "scheduler", "tls://"),
+    ({"scheduler": "tls://me:sentinel@10.0.0.5:8786"}, "scheduler", "tls://"),
+    ({"mailbox": None}, "mailbox", "must be given"),
+    ({"colour": "sentinel"}, "colour", "not a key of the cluster file"),
+    ({"secret_access_key": "sentinel"}, "secret_access_key", "must not hold credentials"),
+    ({"s3": {"access_key_id": "sentinel"}}, "s3.access_key_id", "must not hold credentials"),
+    ({"memory_per_worker": "sentinel"}, "memory_per_worker", "memory_per_worker"),
+    ({"memory_per_worker": "1MB"}, "memory_per_worker", "256000000"),
+    ({"lost_after": True}, "lost_after", "a span such as 60s"),
+    ({"lost_after": "0s"}, "lost_after", "greater than or equal to 1"),
+    ({"private_key": "missing.key"}, "private_key", "cannot be read"),
+])  # fmt: skip
+def test_a_broken_rule_is_told_with_its_key(write, changes, field, text):
     """An error names the key and the rule, and repeats no value, which might be a password in the wrong place."""
     found = refusal(write(**changes))
     assert found.field == field
     assert text in str(found)
 
 
-def test_what_is_no_cluster_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_cluster_file_is_refused(tmp_path, monkeypatch):
     """No name, no file, no YAML and no mapping are told apart."""
     monkeypatch.delenv(CLUSTER, raising=False)
     assert (refusal(None).field, "Set TRELLIS_CLUSTER" in refusal(None).hint) == (CLUSTER, True)
@@ -78,7 +72,7 @@ def test_what_is_no_cluster_file_is_refused(tmp_path: Path, monkeypatch: pytest.
         assert text in str(refusal(path))
 
 
-def test_files_that_others_can_read_are_refused(write: Callable[..., Path], tmp_path: Path) -> None:
+def test_files_that_others_can_read_are_refused(write, tmp_path):
     """The file, the private key and the key of the mailbox are closed to others, and may be read-only; the key has 32 bytes."""
     path, key = write(), tmp_path / "secret" / "mailbox.key"
     for file, field in ((path, CLUSTER), (tmp_path / "home.key", "private_key"), (key, "key")):
@@ -94,7 +88,7 @@ def test_files_that_others_can_read_are_refused(write: Callable[..., Path], tmp_
 
 
 @pytest.mark.parametrize("name", ["ca", "certificate"])
-def test_certificates_hold_today_and_for_a_week(write: Callable[..., Path], tmp_path: Path, name: str) -> None:
+def test_certificates_hold_today_and_for_a_week(write, tmp_path, name):
     """One that ends within seven days is a warning; one that has ended, does not hold yet, or is none is refused."""
     path, day, hour = tmp_path / KEYS[name], timedelta(days=1), timedelta(hours=1)
     path.write_bytes(certificate(-day, 7 * day + hour))

@@ -16,9 +16,8 @@ from storage.mailbox.places import S3Keys, open_place
 
 
 @pytest.fixture
-def mailbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def mailbox(tmp_path: Path, own_home: Path) -> Path:
     """Return a folder for a mailbox, beside a TRELLIS_HOME."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     (tmp_path / "mailbox").mkdir(mode=0o700)
     (tmp_path / "file").write_bytes(b"of this writer")
     return tmp_path / "mailbox"
@@ -48,7 +47,7 @@ def files(mailbox: Path) -> list[Path]:
     return [path for path in mailbox.rglob("*") if path.is_file()]
 
 
-def test_a_reader_waits_for_a_name(place: FolderPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_waits_for_a_name(place, tmp_path, monkeypatch):
     """A name that a client does not see yet is read once it does; after a while the reader gives up."""
     place.put_new("one/a", tmp_path / "file")
     fetch = module._fetch
@@ -61,7 +60,7 @@ def test_a_reader_waits_for_a_name(place: FolderPlace, tmp_path: Path, monkeypat
         place.get("one/a", tmp_path / "never")
 
 
-def test_a_disk_that_fails_is_told_at_once(place: FolderPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_is_told_at_once(place, tmp_path, monkeypatch):
     """An error of the disk ends reading and writing, with the mailbox in the text; nothing half written stays."""
     place.put_new("one/a", tmp_path / "file")
     before = files(place.folder)
@@ -81,7 +80,7 @@ def test_a_disk_that_fails_is_told_at_once(place: FolderPlace, tmp_path: Path, m
         assert files(place.folder) == before
 
 
-def test_a_stale_folder_is_asked_again(place: FolderPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stale_folder_is_asked_again(place, tmp_path, monkeypatch):
     """A writer and a lister go on where the client's memory of a folder was stale."""
     for of, name, action in (
         (os, "link", lambda: place.put_new("one/a", tmp_path / "file")),
@@ -95,9 +94,7 @@ def test_a_stale_folder_is_asked_again(place: FolderPlace, tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("number", [errno.EEXIST, errno.EIO, errno.ESTALE])
-def test_a_link_whose_answer_is_lost_is_still_ones_own(
-    place: FolderPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_link_whose_answer_is_lost_is_still_ones_own(place, tmp_path, monkeypatch, number):
     """A server that has made the link and then says that it failed has made it: the number of links decides."""
     link = os.link
 
@@ -112,7 +109,7 @@ def test_a_link_whose_answer_is_lost_is_still_ones_own(
     assert [path.name for path in files(place.folder)] == ["a"]
 
 
-def test_what_killed_writers_left_is_cleared(place: FolderPlace, tmp_path: Path) -> None:
+def test_what_killed_writers_left_is_cleared(place, tmp_path):
     """Files are closed to others; those without a name are not listed, and go when their folder is cleared; other folders stay."""
     before = os.umask(0)
     try:
@@ -128,7 +125,7 @@ def test_what_killed_writers_left_is_cleared(place: FolderPlace, tmp_path: Path)
     assert not (place.folder / "one").exists()
 
 
-def test_folders_that_cannot_be_mailboxes_are_refused(mailbox: Path, tmp_path: Path) -> None:
+def test_folders_that_cannot_be_mailboxes_are_refused(mailbox, tmp_path):
     """A folder that is missing, open to others, in or around TRELLIS_HOME, or in a published folder is refused; so are links there."""
     for mode in (0o750, 0o701, 0o777):
         mailbox.chmod(mode)
@@ -151,20 +148,17 @@ def test_folders_that_cannot_be_mailboxes_are_refused(mailbox: Path, tmp_path: P
         open_place(f"file://{published}")
 
 
-@pytest.mark.parametrize(
-    ("url", "endpoint", "text"),
-    [
-        ("/mnt/shared", None, "must be the URL"),
-        ("http://host/shared", None, "must be the URL"),
-        ("file://host/shared", None, "must be the URL"),
-        ("s3://", None, "must be the URL"),
-        ("s3://me:sentinel@bucket/x", None, "without credentials"),
-        ("s3://bucket/x?secret=sentinel", None, "without credentials"),
-        ("s3://bucket/x", "http://localhost:9000", "must begin with https://"),
-        ("s3://bucket/x", "https://me:sentinel@minio.example", "without credentials"),
-    ],
-)
-def test_addresses_that_cannot_be_used_are_refused(url: str, endpoint: str | None, text: str) -> None:
+@pytest.mark.parametrize(("url", "endpoint", "text"), [
+    ("/mnt/shared", None, "must be the URL"),
+    ("http://host/shared", None, "must be the URL"),
+    ("file://host/shared", None, "must be the URL"),
+    ("s3://", None, "must be the URL"),
+    ("s3://me:sentinel@bucket/x", None, "without credentials"),
+    ("s3://bucket/x?secret=sentinel", None, "without credentials"),
+    ("s3://bucket/x", "http://localhost:9000", "must begin with https://"),
+    ("s3://bucket/x", "https://me:sentinel@minio.example", "without credentials"),
+])  # fmt: skip
+def test_addresses_that_cannot_be_used_are_refused(url, endpoint, text):
     """A mailbox is a folder here or a bucket over TLS, without credentials in its address, which no text repeats."""
     with pytest.raises(SpecError, match=text) as refusal:
         open_place(url, S3Keys(endpoint=endpoint))
@@ -172,7 +166,7 @@ def test_addresses_that_cannot_be_used_are_refused(url: str, endpoint: str | Non
     assert refusal.value.field in {"mailbox", "s3.endpoint"}
 
 
-def test_without_the_package_a_bucket_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_a_bucket_says_what_to_install(monkeypatch):
     """Where obstore is not installed a bucket is refused with the command that installs it."""
     for name in ("obstore", "obstore.store", "obstore.exceptions"):
         monkeypatch.setitem(sys.modules, name, None)

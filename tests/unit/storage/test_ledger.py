@@ -3,12 +3,11 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -48,14 +47,6 @@ from tests.support.ledger import (
 )
 
 STATE_BEFORE = {"drawing": "reserved", "sealed": "drawing", "released": "sealed", "void": "reserved"}
-
-
-@pytest.fixture
-def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    """Open a store in which nothing has happened."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    with store() as opened:
-        yield opened
 
 
 def reserve_at_once(con: Connection, release_id: str, asked: Asked, shares: Sequence[Fraction], **claimed: Any) -> None:
@@ -277,10 +268,8 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
 
     @rule(release_id=releases)
     def abandon(self, release_id: str) -> None:
-        """End a release, after a crash: what it had only reserved is given back, and no more.
-
-        Nothing is given back where it, or the series that it belongs to, has drawn and costs more than the cap's ρ.
-        """
+        """End a release, after a crash: what it had only reserved is given back, and no more."""
+        # Nothing is given back where it, or the series that it belongs to, has drawn and costs more than the cap's ρ.
         self.crash(lambda: abandon(self.con, release_id))
         with transaction(self.con):
             abandon(self.con, release_id)
@@ -391,14 +380,14 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
 @pytest.mark.parametrize(
     "histories", [12, pytest.param(60, marks=[pytest.mark.thorough, pytest.mark.heavy("sixty histories of a ledger")])]
 )
-def test_the_ledger_agrees_with_a_model_in_any_order(histories: int) -> None:
+def test_the_ledger_agrees_with_a_model_in_any_order(histories):
     """Whatever is asked in whatever order, no cap is passed, no level is charged twice and the chain is whole."""
     phases = [phase for phase in Phase if histories > 12 or phase is not Phase.shrink]  # which takes minutes
     any_order = settings(max_examples=histories, stateful_step_count=16, deadline=None, phases=phases)
     run_state_machine_as_test(LedgerInAnyOrder, settings=any_order)  # type: ignore[no-untyped-call]
 
 
-def test_a_release_exactly_at_the_cap_fits_and_nothing_after_it(con: Connection) -> None:
+def test_a_release_exactly_at_the_cap_fits_and_nothing_after_it(con):
     """Shares that add up to the cap's ρ are reserved; one more that takes ρ to the next float is refused."""
     cap = cap_at(1.0)
     reserve_at_once(con, "all-of-it", asked_of(cap=cap), [cap.rho / 3] * 3)
@@ -411,7 +400,7 @@ def test_a_release_exactly_at_the_cap_fits_and_nothing_after_it(con: Connection)
         reserve_at_once(con, "one-more", asked_of(), [more])
 
 
-def test_a_release_that_stood_by_its_own_statement_gives_nothing_back_once_drawn(con: Connection) -> None:
+def test_a_release_that_stood_by_its_own_statement_gives_nothing_back_once_drawn(con):
     """It was let in as the only one: what was seen of it could decide what follows, so that nothing can follow."""
     cap = cap_at(1.0)
     reserve_at_once(con, "one", asked_of(cap=cap), [cap.rho, cap.rho / 10], epsilon=1.0)
@@ -458,30 +447,21 @@ def reserved_event(release: str, *levels: dict[str, Any], dataset: str = "jobs",
     return {"event": "reserved", "release": release, "dataset": dataset, "levels": charged, **plain, **claimed}
 
 
-@pytest.mark.parametrize(
-    ("asked", "field"),
-    [
-        (replace(asked_of(), unit="one person"), "privacy.unit"),
-        (replace(asked_of(), neighbours="add_remove"), "privacy.neighbours"),
-        (asked_of(cap=cap_at(3.0)), "budget"),
-        (asked_of(cap=cap_at(0.5)), "budget"),
-        (asked_of(cap=cap_at(1.0, 1e-7)), "budget"),
-        (replace(asked_of("wages", same_people_as="jobs"), unit="one person"), "privacy.unit"),
-        (asked_of("wages", cap_at(3.0), same_people_as="jobs"), "budget"),
-        (asked_of("shops", same_people_as="jobs"), "same_people_as"),
-    ],
-)
-def test_other_terms_than_the_first_are_refused(asked: Asked, field: str) -> None:
-    """Another unit, neighbours, budget or people, or a first release without a budget, is refused by the key of the spec.
-
-    The first budget, the raised one, or none is not.
-    """
-    raised = dataset_event(cap=cap_at(2.0)) | {
-        "event": "budget raised",
-        "at": "now",
-        "reason": "",
-        "standing": STANDING,
-    }
+@pytest.mark.parametrize(("asked", "field"), [
+    (replace(asked_of(), unit="one person"), "privacy.unit"),
+    (replace(asked_of(), neighbours="add_remove"), "privacy.neighbours"),
+    (asked_of(cap=cap_at(3.0)), "budget"),
+    (asked_of(cap=cap_at(0.5)), "budget"),
+    (asked_of(cap=cap_at(1.0, 1e-7)), "budget"),
+    (replace(asked_of("wages", same_people_as="jobs"), unit="one person"), "privacy.unit"),
+    (asked_of("wages", cap_at(3.0), same_people_as="jobs"), "budget"),
+    (asked_of("shops", same_people_as="jobs"), "same_people_as"),
+])  # fmt: skip
+def test_other_terms_than_the_first_are_refused(asked, field):
+    """Another unit, neighbours, budget or people, or a first release without a budget, is refused by the key of the spec."""
+    # The first budget, the raised one, or none is not.
+    more = {"event": "budget raised", "at": "now", "reason": "", "standing": STANDING}
+    raised = dataset_event(cap=cap_at(2.0)) | more
     books = books_of(dataset_event(), raised, dataset_event("shops"))
     for cap in (cap_at(1.0), cap_at(2.0), None):
         assert agreed_terms(books, asked_of(cap=cap)) == books.accounts["jobs"].terms
@@ -493,7 +473,7 @@ def test_other_terms_than_the_first_are_refused(asked: Asked, field: str) -> Non
         agreed_terms(books, asked_of("new"))
 
 
-def test_a_table_that_another_dataset_has_used_must_be_answered_for(con: Connection) -> None:
+def test_a_table_that_another_dataset_has_used_must_be_answered_for(con):
     """It is asked about until the datasets share a ledger or are said to differ, which is then told either of them."""
     share, shops = cap_at(1.0).rho / 4, asked_of("shops", cap_at(1.0))
     trips = RecognisedTable("trips").is_of
@@ -520,7 +500,7 @@ def gaussian(level: int, rho: Fraction) -> dict[str, Any]:
     return {"level": level, "mechanism": "discrete_gaussian", "rho": str(rho), "sigma": 2.0}
 
 
-def test_mechanisms_that_are_only_approximate_add_their_epsilon_and_take_their_delta() -> None:
+def test_mechanisms_that_are_only_approximate_add_their_epsilon_and_take_their_delta():
     """ε is the sum of their ε and what Σρ converts to at the δ that theirs leave."""
     books = books_of(
         dataset_event(),
@@ -539,9 +519,7 @@ def test_mechanisms_that_are_only_approximate_add_their_epsilon_and_take_their_d
 
 
 @pytest.mark.parametrize(("epsilon", "rho", "pairs"), [(20.0, 1.0, [1.0, 0.5]), (20.0, 0.5, [4.0]), (1.0, 0.01, [0.3])])
-def test_what_is_chosen_after_seeing_the_rest_keeps_within_one_renyi_order(
-    epsilon: float, rho: float, pairs: list[float]
-) -> None:
+def test_what_is_chosen_after_seeing_the_rest_keeps_within_one_renyi_order(epsilon, rho, pairs):
     """What is only (ε, δ) costs min(ε, α ε² / 2) at the cap's best order α; all is converted once, and no less than the sum."""
     cap = cap_at(epsilon)
 
@@ -568,7 +546,7 @@ SPENDINGS = st.builds(
 
 @given(data=st.data(), spendings=st.lists(SPENDINGS, max_size=5))
 @settings(max_examples=20)
-def test_the_order_of_releases_does_not_matter(data: st.DataObject, spendings: list[Spending]) -> None:
+def test_the_order_of_releases_does_not_matter(data, spendings):
     """Whatever their order, releases come to the same ε, to the last bit, and leave the same."""
     shuffled = data.draw(st.permutations(spendings))
     assert standing_of(shuffled, cap_at(1.0)) == standing_of(spendings, cap_at(1.0))
@@ -576,7 +554,7 @@ def test_the_order_of_releases_does_not_matter(data: st.DataObject, spendings: l
 
 @given(spendings=st.lists(SPENDINGS, min_size=1, max_size=4), more=SPENDINGS)
 @settings(max_examples=20)
-def test_one_more_release_never_makes_it_less(spendings: list[Spending], more: Spending) -> None:
+def test_one_more_release_never_makes_it_less(spendings, more):
     """Beyond the first, which may count by its own statement, every release takes ε up and what is left down."""
     before, after = (standing_of(of, cap_at(1.0)) for of in (spendings, [*spendings, more]))
     lowest = composed_epsilon([*spendings, Spending(Fraction(0), (), 0.0, 0.0)], DELTA, cap_at(1.0))
@@ -593,32 +571,29 @@ def insert(con: Connection, *events: dict[str, Any] | str) -> None:
         con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [last.length, text, hashed])
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        dataset_event(),
-        {"event": "dataset", "dataset": "wages", "same_people_as": "nobody"},
-        reserved_event("one", gaussian(5, Fraction(1, 100))),
-        reserved_event("two", gaussian(1, Fraction(1, 100)), gaussian(1, Fraction(1, 100))),
-        reserved_event("two", gaussian(1, Fraction(1, 100)), dataset="nobody"),
-        reserved_event("two", {"rho": "1/100"}),
-        reserved_event("two", {"level": 1, "rho": "a hundredth"}),
-        {"event": "reserved", "release": "two", "dataset": "jobs"},
-        {"event": "drawing", "release": "one", "level": 0},
-        {"event": "released", "release": "one", "level": 0},
-        {"event": "sealed", "release": "one", "level": 1},
-        {"event": "void", "release": "one", "level": 0},
-        {"event": "drawing", "release": "one", "level": 7},
-        {"event": "drawing", "level": 0},
-        {"event": "budget raised", "dataset": "nobody", "cap": dataset_event()["cap"]},
-        {"event": "budget raised", "dataset": "jobs", "cap": {"epsilon": 2.0}},
-        {"release": "one"},
-        "{",
-        "null",
-        "[]",
-    ],
-)
-def test_an_event_that_does_not_follow_stops_everything(con: Connection, event: dict[str, Any] | str) -> None:
+@pytest.mark.parametrize("event", [
+    dataset_event(),
+    {"event": "dataset", "dataset": "wages", "same_people_as": "nobody"},
+    reserved_event("one", gaussian(5, Fraction(1, 100))),
+    reserved_event("two", gaussian(1, Fraction(1, 100)), gaussian(1, Fraction(1, 100))),
+    reserved_event("two", gaussian(1, Fraction(1, 100)), dataset="nobody"),
+    reserved_event("two", {"rho": "1/100"}),
+    reserved_event("two", {"level": 1, "rho": "a hundredth"}),
+    {"event": "reserved", "release": "two", "dataset": "jobs"},
+    {"event": "drawing", "release": "one", "level": 0},
+    {"event": "released", "release": "one", "level": 0},
+    {"event": "sealed", "release": "one", "level": 1},
+    {"event": "void", "release": "one", "level": 0},
+    {"event": "drawing", "release": "one", "level": 7},
+    {"event": "drawing", "level": 0},
+    {"event": "budget raised", "dataset": "nobody", "cap": dataset_event()["cap"]},
+    {"event": "budget raised", "dataset": "jobs", "cap": {"epsilon": 2.0}},
+    {"release": "one"},
+    "{",
+    "null",
+    "[]",
+])  # fmt: skip
+def test_an_event_that_does_not_follow_stops_everything(con, event):
     """Books that do not add up are not read, whatever the hashes, and nothing more is reserved or drawn from them."""
     share = cap_at(1.0).rho / 4
     reserve_at_once(con, "one", asked_of(cap=cap_at(1.0)), [share, share])

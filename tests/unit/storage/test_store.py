@@ -26,13 +26,9 @@ from storage.machine.home import home, network_file_system
 from storage.releases.shards import Shard, add_shard, list_shards
 from tests.support.ledger import read_shard
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 WHOLE_RANGE = st.integers(-(2**63), 2**63 - 1)
-
-
-@pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test a TRELLIS_HOME of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 def row_groups_of(groups: list[list[int]]) -> list[dict[str, NDArray[np.int64]]]:
@@ -41,13 +37,9 @@ def row_groups_of(groups: list[list[int]]) -> list[dict[str, NDArray[np.int64]]]
     return [{"noisy": array, "flipped": ~array} for array in arrays]
 
 
-def test_a_level_of_a_branch_is_sealed_once() -> None:
+def test_a_level_of_a_branch_is_sealed_once():
     """A second seal is SealedAlready, with all of its transaction, and the first stays; other levels, branches and releases are free."""
-    seals = [
-        Shard("noisy", 1, "trunk", "aa", 4),
-        Shard("noisy", 2, "trunk", "bb", 8),
-        Shard("noisy", 2, "b00", "cc", 16),
-    ]
+    seals = [Shard("noisy", *of) for of in ((1, "trunk", "aa", 4), (2, "trunk", "bb", 8), (2, "b00", "cc", 16))]
 
     def add_both() -> None:
         with transaction(con):
@@ -66,7 +58,7 @@ def test_a_level_of_a_branch_is_sealed_once() -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.lists(WHOLE_RANGE, min_size=1, max_size=5), min_size=1, max_size=4))
-def test_a_shard_reads_as_it_was_written(groups: list[list[int]]) -> None:
+def test_a_shard_reads_as_it_was_written(groups):
     """Integers of the whole range come back in their order, whatever the row groups, of which each is written."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "shard.parquet"
@@ -82,7 +74,7 @@ def test_a_shard_reads_as_it_was_written(groups: list[list[int]]) -> None:
 
 @settings(max_examples=60)
 @given(st.data())
-def test_a_shard_with_one_other_byte_is_refused(data: st.DataObject) -> None:
+def test_a_shard_with_one_other_byte_is_refused(data):
     """Any byte that is altered, missing or too many makes a shard not what was sealed, and it stays as it is."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "shard.parquet"
@@ -99,11 +91,9 @@ def test_a_shard_with_one_other_byte_is_refused(data: st.DataObject) -> None:
         assert path.read_bytes() == altered
 
 
-def test_a_shard_is_whole_or_absent_and_never_replaced(tmp_path: Path) -> None:
-    """Where drawing stops halfway no shard appears, and one that was there stays as it is; a missing one is never drawn again.
-
-    Who writes the same shard once more is content with the first; another one is refused, and nothing is left of it.
-    """
+def test_a_shard_is_whole_or_absent_and_never_replaced(tmp_path):
+    """Where drawing stops halfway no shard appears, and one that was there stays as it is; a missing one is never drawn again."""
+    # Who writes the same shard once more is content with the first; another one is refused, and nothing is left of it.
 
     def stopped() -> Iterator[dict[str, NDArray[np.int64]]]:
         yield from row_groups_of([[1, 2]])
@@ -125,7 +115,7 @@ def test_a_shard_is_whole_or_absent_and_never_replaced(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [earlier]
 
 
-def test_two_writers_never_have_the_same_file(tmp_path: Path) -> None:
+def test_two_writers_never_have_the_same_file(tmp_path):
     """Of two that write at once, the first to end has the path, and what the other one writes on goes elsewhere."""
     path, sealed = tmp_path / "shard.parquet", b"sealed"
 
@@ -142,11 +132,9 @@ def test_two_writers_never_have_the_same_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_vault_is_read_only_while_measuring_and_forgotten_with_its_log() -> None:
-    """Measuring cannot write it, and nothing of a release's true counts is left once it is removed; another release's stays.
-
-    Memory that does not suffice spills into the vault's own folder, closed to others, and nowhere else.
-    """
+def test_a_vault_is_read_only_while_measuring_and_forgotten_with_its_log():
+    """Measuring cannot write it, and nothing of a release's true counts is left once it is removed; another release's stays."""
+    # Memory that does not suffice spills into the vault's own folder, closed to others, and nowhere else.
     with vault("other", read_only=False) as con:
         con.execute("CREATE TABLE true_level_0 AS SELECT 1 AS true_count")
     with vault("one", read_only=False) as con:
@@ -172,12 +160,10 @@ def is_open(path: Path) -> bool:
     return any(link.exists() and link.samefile(path) for link in Path("/proc/self/fd").iterdir())
 
 
-def test_the_store_lingers_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within a release whoever comes back at once finds it open, and it closes by itself; outside nothing lingers.
-
-    At the end it is closed, however long it would have lingered, and the timer with it. What was open for a while is closed at once
-    when nobody uses it, and stays closed for longer than others wait.
-    """
+def test_the_store_lingers_for_a_moment(monkeypatch):
+    """Within a release whoever comes back at once finds it open, and it closes by itself; outside nothing lingers."""
+    # At the end it is closed, however long it would have lingered, and the timer with it. What was open for a while is closed at once
+    # when nobody uses it, and stays closed for longer than others wait.
     path, threads = home() / "store.duckdb", set(threading.enumerate())
     with store():
         assert is_open(path)
@@ -206,7 +192,7 @@ def test_the_store_lingers_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None
             assert time.monotonic() - left > connections._TRY_EVERY
 
 
-def test_a_store_that_was_put_back_is_read_anew() -> None:
+def test_a_store_that_was_put_back_is_read_anew():
     """A store that is replaced while it lingers is not the one that is read next."""
     path, copy = home() / "store.duckdb", home() / "copy"
     with store() as con:
@@ -236,7 +222,7 @@ LOCAL = ["ext4", "zfs", "tmpfs", "overlay", "virtiofs", "fuseblk", "fuse.fuse-ov
 
 
 @pytest.mark.parametrize("kind", [*NETWORK, *LOCAL])
-def test_the_nearest_mount_decides(kind: str) -> None:
+def test_the_nearest_mount_decides(kind):
     """The mount that holds a path decides, the last one where several lie at one point, and names may have spaces."""
     mounts = MOUNTS.format(kind=kind)
     for path in ("/var/lib/shared", "/var/lib/shared/trellis/store.duckdb", "/mnt/two words/trellis"):
@@ -245,7 +231,7 @@ def test_the_nearest_mount_decides(kind: str) -> None:
         assert network_file_system(Path(path), mounts) == ""
 
 
-def test_a_home_on_a_network_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_on_a_network_is_refused(tmp_path, monkeypatch):
     """The store is refused with the kind of its file system, where the folder or a link from it leads there; then it is not made."""
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"1 0 0:1 / / rw - ext4 /dev/vda rw\n2 1 0:2 / {tmp_path}/share rw - nfs4 server:/ rw\n")
@@ -263,9 +249,7 @@ def test_a_home_on_a_network_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         assert home() == tmp_path / "own"
 
 
-def test_a_home_that_is_open_to_others_or_cannot_be_made_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_that_is_open_to_others_or_cannot_be_made_is_refused(tmp_path, monkeypatch):
     """A folder that others may look into stays as it is; below a file, or a folder that is not there, nothing is made."""
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o755)  # whatever the umask is

@@ -37,7 +37,7 @@ ALL_TERMS = st.builds(  # what is not named is of the field's type
 
 @settings(max_examples=40)
 @given(ALL_TERMS)
-def test_terms_come_back_from_the_store_as_they_went_in(terms: Terms) -> None:
+def test_terms_come_back_from_the_store_as_they_went_in(terms):
     """Every field of the terms survives JSON exactly, its type included."""
     read = Terms.from_json(terms.to_json())
     assert read == terms
@@ -45,7 +45,7 @@ def test_terms_come_back_from_the_store_as_they_went_in(terms: Terms) -> None:
 
 
 @pytest.mark.parametrize("part", [None, "intervals", "privacy", "run", "files"])
-def test_a_missing_key_or_an_unknown_one_is_an_error(part: str | None) -> None:
+def test_a_missing_key_or_an_unknown_one_is_an_error(part):
     """The store names a key that terms lack, or one that it does not know."""
     whole = json.loads(TERMS.to_json())
     for name in [*(whole[part] if part else whole), "of_tomorrow"]:

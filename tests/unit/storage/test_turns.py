@@ -3,7 +3,6 @@
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count, product
-from pathlib import Path
 
 import duckdb
 import pytest
@@ -34,9 +33,8 @@ def states(con: Connection, release_id: str, place: tuple[int, str] = PLACE) -> 
     return [turn.state for turn in turns]
 
 
-def test_turns_follow_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_follow_one_another(own_home):
     """A turn opens once the one before is given up, and none does beside an open one or after the seal; places are apart."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     with store() as con:
         assert open_turn(con, "one", PLACE) == 0
         with pytest.raises(StoreError, match="is being measured already"):
@@ -76,17 +74,14 @@ class World:
 
     In a turn somebody claims it, draws and puts a shard, and returns its hash; each of that may come late, when the turn was given up
     long ago. There are two executions of each order, since whatever sends orders may run one twice.
-
-    Attributes:
-        sealed: the turn and what was sealed; None before.
-        claims: by turn, which execution may draw; None before one claims it.
-        shards: by turn, what lies in the mailbox; None before.
     """
 
     states: tuple[str, ...] = ()
-    sealed: tuple[int, str] | None = None
-    claims: tuple[int | None, ...] = (None,) * MOST_TURNS
-    shards: tuple[str | None, ...] = (None,) * MOST_TURNS
+    sealed: tuple[int, str] | None = None  # the turn and what was sealed; None before
+    claims: tuple[int | None, ...] = (
+        None,
+    ) * MOST_TURNS  # by turn, which execution may draw; None before one claims it
+    shards: tuple[str | None, ...] = (None,) * MOST_TURNS  # by turn, what lies in the mailbox; None before
 
     def check(self) -> None:
         """Check what holds whatever has happened: the four parts of the proof."""
@@ -131,7 +126,7 @@ class World:
             add_shard(con, release_id, Shard("noisy", *PLACE, self.sealed[1], 1, turn=self.sealed[0]))
 
 
-def test_whatever_happens_in_whatever_order_one_draw_is_sealed_at_most() -> None:
+def test_whatever_happens_in_whatever_order_one_draw_is_sealed_at_most():
     """All worlds that can come about from one another hold the proof; a seal never changes, and what was given up is never sealed."""
     con = duckdb.connect()
     for step in STEPS:

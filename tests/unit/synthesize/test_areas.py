@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from itertools import pairwise, product
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -66,11 +65,9 @@ def check_tables(drawn: Country) -> None:
     st.integers(0, 3_000),
     st.integers(0, 2**32),
 )
-def test_totals_are_exact(areas: list[int], share: float, others: int, seed: int) -> None:
-    """Every level has as many areas as asked for, there are as many flows of a nation, and they add up to the people.
-
-    So it is of one area, where nobody can go anywhere else.
-    """
+def test_totals_are_exact(areas, share, others, seed):
+    """Every level has as many areas as asked for, there are as many flows of a nation, and they add up to the people."""
+    # So it is of one area, where nobody can go anywhere else.
     flows = 1 + int(share * (max(areas[-1] ** 2 // 10, 1) - 1))
     nation = nation_of(seed, areas=tuple(areas), flows=flows, people=flows + others)
     assert nation.trips.height == flows
@@ -86,7 +83,7 @@ def test_totals_are_exact(areas: list[int], share: float, others: int, seed: int
 
 
 @pytest.mark.parametrize(("kind", "density"), list(product(PAPER_AREAS, SHARES)))
-def test_pairs_of_a_paper_set_are_as_dense_as_they_should_be(kind: str, density: str) -> None:
+def test_pairs_of_a_paper_set_are_as_dense_as_they_should_be(kind, density):
     """All pairs, half, or one in a hundred have people: the largest a thousand, the least few, and most less than the mean."""
     drawn = set_of(kind, density)
     check_tables(drawn)
@@ -101,7 +98,7 @@ def test_pairs_of_a_paper_set_are_as_dense_as_they_should_be(kind: str, density:
     assert people.median() < 0.8 * people.mean()
 
 
-def test_people_stay_near_and_codes_look_official(nation: Country) -> None:
+def test_people_stay_near_and_codes_look_official(nation):
     """Two in five people of a country stay, two thirds of a nation, and most of the rest near; read as numbers codes would lose a digit."""
     country, stay = country_of(1), pl.col("home") == pl.col("work")
     assert country.codebook.row(0) == ("01", "0101", "0101001")
@@ -120,7 +117,7 @@ DRAWN: dict[str, Callable[[int], Country]] = {
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_seed_draws_its_areas_again(name: str) -> None:
+def test_a_seed_draws_its_areas_again(name):
     """Equal seeds draw equal areas and trips, others others; densities of a seed share the hierarchy."""
     one, again, other = (DRAWN[name](seed) for seed in (5, 5, 6))
     assert_frame_equal(one.codebook, again.codebook)
@@ -131,31 +128,24 @@ def test_a_seed_draws_its_areas_again(name: str) -> None:
         assert_frame_equal(set_of("random", "dense", 5).codebook, one.codebook)
 
 
-@pytest.mark.parametrize(
-    ("draw", "arguments", "message"),
-    [
-        (country_of, {"regions": 0}, "regions must be >= 1, got 0."),
-        (country_of, {"provinces": 3}, "provinces must be >= regions, 4, got 3."),
-        (country_of, {"people": 0}, "people must be >= 1, got 0."),
-        (nation_of, {"areas": (0, 12, 200, 500, 8_000)}, "areas[0] must be >= 1, got 0."),
-        (nation_of, {"areas": (4, 12, 200)}, "areas must be 5 numbers, one per level, got 3."),
-        (nation_of, {"flows": 0}, "flows must be >= 1, got 0."),
-        (
-            nation_of,
-            {"flows": 6_400_001, "people": 6_400_001},
-            "flows must be <= a tenth of the pairs of sections, 6400000, got 6400001.",
-        ),
-        (nation_of, {"people": FLOWS - 1}, "people must be >= flows, 300000, got 299999."),
-    ],
-)
-def test_impossible_arguments_are_refused(draw: Callable[..., Country], arguments: Any, message: str) -> None:
+@pytest.mark.parametrize(("draw", "arguments", "message"), [
+    (country_of, {"regions": 0}, "regions must be >= 1, got 0."),
+    (country_of, {"provinces": 3}, "provinces must be >= regions, 4, got 3."),
+    (country_of, {"people": 0}, "people must be >= 1, got 0."),
+    (nation_of, {"areas": (0, 12, 200, 500, 8_000)}, "areas[0] must be >= 1, got 0."),
+    (nation_of, {"areas": (4, 12, 200)}, "areas must be 5 numbers, one per level, got 3."),
+    (nation_of, {"flows": 0}, "flows must be >= 1, got 0."),
+    (nation_of, {"flows": 6_400_001, "people": 6_400_001}, "flows must be <= a tenth of the pairs of sections, 6400000, got 6400001."),
+    (nation_of, {"people": FLOWS - 1}, "people must be >= flows, 300000, got 299999."),
+])  # fmt: skip
+def test_impossible_arguments_are_refused(draw, arguments, message):
     """What cannot be is refused with the field, the rule and the value."""
     with pytest.raises(ValueError) as refused:  # noqa: PT011 (the whole message is compared)
         draw(1, **arguments)
     assert str(refused.value) == message
 
 
-def test_written_tables_read_back(tmp_path, nation: Country) -> None:
+def test_written_tables_read_back(tmp_path, nation):
     """The files hold the tables, codes as text; the README says how many areas there are, and that no person is in them."""
     country, text = country_of(1), {"infer_schema": False}
     write_country(country, tmp_path / "csv")

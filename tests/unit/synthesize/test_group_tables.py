@@ -14,7 +14,7 @@ from tasks.synthesize.households import draw_households, draw_taxis
 from tasks.synthesize.shuttle import MODES, ON_FOOT, STOPS, ZONES, draw_city
 
 
-def test_households_live_at_addresses_in_counties() -> None:
+def test_households_live_at_addresses_in_counties():
     """Each has one address of its own, in a county of the codebook; some addresses are empty; the most have two people."""
     drawn, again = (
         draw_households(states=3, counties=7, households=3_000, outliers=4, generator=np.random.default_rng(of))
@@ -38,7 +38,7 @@ def test_households_live_at_addresses_in_counties() -> None:
 
 
 @pytest.mark.parametrize("roaming", [0.0, 0.6])
-def test_taxis_pick_up_in_zones(roaming: float) -> None:
+def test_taxis_pick_up_in_zones(roaming):
     """All pickups are there; a taxi that does not roam has one zone."""
     drawn, again = (
         draw_taxis(boroughs=2, zones=9, taxis=50, pickups=4_000, roaming=roaming, generator=np.random.default_rng(of))
@@ -53,7 +53,7 @@ def test_taxis_pick_up_in_zones(roaming: float) -> None:
     assert (drawn.pickups.height == 50) == (roaming == 0)
 
 
-def test_a_survey_comes_with_a_spec(tmp_path: Path) -> None:
+def test_a_survey_comes_with_a_spec(tmp_path):
     """150 zones in nested areas, 45,000 trips, fewer than half of the pairs; equal seeds draw equal surveys; the spec is ready."""
     drawn, again = (draw_survey(generator=np.random.default_rng(3)) for _ in range(2))
     assert [codes.n_unique() for codes in drawn.codebook] == list(SURVEY_AREAS.values())
@@ -70,12 +70,10 @@ def test_a_survey_comes_with_a_spec(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_city_has_the_papers_numbers(seed: int) -> None:
-    """There are 130 stops in four uneven zones and ten hubs, and each of the twelve modes serves some pair of stops.
-
-    Each mode has a shuttle where a stop is far from its hub, and as many buses as the lines of the two hubs require. Minutes of a
-    shuttle grow with the distance.
-    """
+def test_a_city_has_the_papers_numbers(seed):
+    """There are 130 stops in four uneven zones and ten hubs, and each of the twelve modes serves some pair of stops."""
+    # Each mode has a shuttle where a stop is far from its hub, and as many buses as the lines of the two hubs require. Minutes of a
+    # shuttle grow with the distance.
     city = draw_city(generator=np.random.default_rng(seed))
     assert np.bincount(city.zone).tolist() == list(STOPS)
     assert len(city.zone) == 130

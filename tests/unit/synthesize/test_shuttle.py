@@ -40,11 +40,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SyntheticCi
 
 
 @pytest.mark.parametrize("seed", [1, 4])
-def test_a_morning_is_the_morning_of_its_weekday(seed: int) -> None:
-    """Equal seeds draw equal trips, sorted, without repeated types; a weekday has 37,714, a weekend day 18,000.
-
-    The 4,878 from 08:00 to 10:00 are those of the weekday: of one type in a hundred, a few of which have many, and most to the centre.
-    """
+def test_a_morning_is_the_morning_of_its_weekday(seed):
+    """Equal seeds draw equal trips, sorted, without repeated types; a weekday has 37,714, a weekend day 18,000."""
+    # The 4,878 from 08:00 to 10:00 are those of the weekday: of one type in a hundred, a few of which have many, and most to the centre.
     (city, weekday), (of_morning, morning) = drawn(seed, "weekday"), drawn(seed, "morning")
     assert [weekday["trips"].sum(), drawn(seed, "weekend")[1]["trips"].sum()] == [37_714, 18_000]
     assert_frame_equal(weekday.filter(pl.col("period").is_in(MORNING)), morning)
@@ -65,11 +63,9 @@ def test_a_morning_is_the_morning_of_its_weekday(seed: int) -> None:
         assert (morning.height, morning["trips"].max()) == (588, 84)
 
 
-def test_tables_fit_together(written: tuple[Path, SyntheticCity]) -> None:
-    """The public tables list every ordered pair of stops once, with its mode and minutes; Trellis reads the stops as a codebook.
-
-    The README says that nobody made these trips, and that the groupings do not depend on them.
-    """
+def test_tables_fit_together(written):
+    """The public tables list every ordered pair of stops once, with its mode and minutes; Trellis reads the stops as a codebook."""
+    # The README says that nobody made these trips, and that the groupings do not depend on them.
     folder, _ = written
     ends = frozenset({"period", "origin", "destination"})
     source = FileTable("hierarchy.origin.table", folder / "stops.csv")
@@ -91,11 +87,9 @@ def test_tables_fit_together(written: tuple[Path, SyntheticCity]) -> None:
 
 
 @pytest.mark.parametrize("name", MOST_VIEWS)
-def test_a_spec_has_the_papers_views(written: tuple[Path, SyntheticCity], name: str, tmp_path: Path) -> None:
-    """O3 has the total and the periods, O4 the zones as well, O5 also the modes, which are a public function of the stops.
-
-    Without views, utility and mechanism, Trellis reads the spec: half hours, stops, one trip, ε of 1 of a budget of 10.
-    """
+def test_a_spec_has_the_papers_views(written, name, tmp_path):
+    """O3 has the total and the periods, O4 the zones as well, O5 also the modes, which are a public function of the stops."""
+    # Without views, utility and mechanism, Trellis reads the spec: half hours, stops, one trip, ε of 1 of a budget of 10.
     keys = yaml.safe_load((written[0] / f"{name}.yaml").read_text(encoding="utf-8"))
     assert (keys["name"], keys["dataset"]) == (f"shuttle-{name}", "synthetic-shuttle-morning-1")
     views = keys["release"].pop("views")
@@ -115,7 +109,7 @@ def test_a_spec_has_the_papers_views(written: tuple[Path, SyntheticCity], name: 
     assert (of.unit, of.neighbours, of.epsilon, spec.noise.law) == ("one trip", "add_remove", 1.0, "laplace")
 
 
-def test_choices_of_other_sets_are_refused(tmp_path: Path) -> None:
+def test_choices_of_other_sets_are_refused(tmp_path):
     """A density is for the paper's sets, a day is for the shuttle, and a folder with something in it is left alone."""
     with pytest.raises(UsageError, match="a shuttle has none, got dense"):
         synthesise_answer("shuttle", tmp_path, 1, density="dense")

@@ -87,7 +87,7 @@ def paths_in(tree: Tree, nodes: Frontier) -> list[Node]:
 
 @settings(max_examples=60)
 @given(universes(), st.data())
-def test_numbers_of_kept_leaves_tell_their_codes_and_nothing_else(universe: Universe, data: st.DataObject) -> None:
+def test_numbers_of_kept_leaves_tell_their_codes_and_nothing_else(universe, data):
     """Leaves keep their codes, their counts and their order; each area has a leaf, and numbers know of no other universe."""
     tree, leaves = universe.tree, universe.nodes(universe.tree.depth)
     kept = [leaf for leaf in leaves if data.draw(st.booleans())]

@@ -60,11 +60,9 @@ def frontier_of(universe, nodes, level: int) -> Frontier:
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_an_axis_is_that_of_its_paths(axis_of, codebooks, data) -> None:
-    """An area's number is the rank of its path, its children are one run, and ancestors are the areas of its first codes.
-
-    The coarsest area that is the same holds no other; where areas are not listed, nobody knows.
-    """
+def test_an_axis_is_that_of_its_paths(axis_of, codebooks, data):
+    """An area's number is the rank of its path, its children are one run, and ancestors are the areas of its first codes."""
+    # The coarsest area that is the same holds no other; where areas are not listed, nobody knows.
     paths = data.draw(codebooks)
     axis = axis_of("place", paths)
     prefixes = [sorted({path[:level] for path in paths}) for level in range(len(paths[0]) + 1)]
@@ -95,7 +93,7 @@ def test_an_axis_is_that_of_its_paths(axis_of, codebooks, data) -> None:
 
 
 @given(depths=st.lists(st.integers(1, 6), min_size=1, max_size=4), data=st.data())
-def test_axes_take_turns(depths: list[int], data: st.DataObject) -> None:
+def test_axes_take_turns(depths, data):
     """The tree's own axis refines first, then the others in their order; deeper ones go on without those that are at their end."""
     first = data.draw(st.integers(0, len(depths) - 1))
     order = [first, *(axis for axis in range(len(depths)) if axis != first)]
@@ -105,7 +103,7 @@ def test_axes_take_turns(depths: list[int], data: st.DataObject) -> None:
 
 @settings(max_examples=50)
 @given(data=st.data())
-def test_a_level_knows_its_axis_levels_and_possible_cells(universes, data) -> None:
+def test_a_level_knows_its_axis_levels_and_possible_cells(universes, data):
     """The level of each axis, its size and name, and the number of cells are those of all nodes built by hand."""
     universe = data.draw(universes)
     tree = universe.tree
@@ -121,7 +119,7 @@ def test_a_level_knows_its_axis_levels_and_possible_cells(universes, data) -> No
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_expanding_lists_exactly_all_children_of_every_node(universes, data) -> None:
+def test_expanding_lists_exactly_all_children_of_every_node(universes, data):
     """The cells of a parent are all nodes of the next level that it holds, each once, in the order of the tree."""
     universe = data.draw(universes)
     level = data.draw(st.integers(0, universe.tree.depth - 1))
@@ -149,7 +147,7 @@ _areas_of = {
 
 
 @given(sizes=st.lists(st.sampled_from(sorted(_areas_of)), min_size=1, max_size=4), data=st.data())
-def test_nodes_are_located_as_in_a_dictionary(sizes: list[int], data: st.DataObject) -> None:
+def test_nodes_are_located_as_in_a_dictionary(sizes, data):
     """Every wanted node gets its row among the present ones or -1, even where keys would exceed 64 bits."""
     node = st.tuples(*(_areas_of[size] for size in sizes))
     present = data.draw(st.lists(node, unique=True, max_size=12))
@@ -160,7 +158,7 @@ def test_nodes_are_located_as_in_a_dictionary(sizes: list[int], data: st.DataObj
 
 
 @given(weights=st.lists(st.integers(1, 1_000), min_size=1, max_size=40), branches=st.integers(1, MOST_BRANCHES))
-def test_branches_are_contiguous_not_empty_and_about_equal(weights: list[int], branches: int) -> None:
+def test_branches_are_contiguous_not_empty_and_about_equal(weights, branches):
     """The slices cover all nodes once, none is empty, there are at most as many as sought, and none is heavy."""
     slices = cut(np.array(weights), branches)
     assert [node for nodes in slices for node in range(nodes.start, nodes.stop)] == list(range(len(weights)))
@@ -178,9 +176,7 @@ def test_branches_are_contiguous_not_empty_and_about_equal(weights: list[int], b
     cells_below=st.integers(1, 2 * MOST_BRANCHES * BRANCH_CELLS),
     runs=st.sampled_from([2, 4]),
 )
-def test_branches_keep_a_release_within_its_task_runs(
-    levels_below: int, levels_above: int, nodes: int, cells_below: int, runs: int
-) -> None:
+def test_branches_keep_a_release_within_its_task_runs(levels_below, levels_above, nodes, cells_below, runs):
     """Two or four task runs per branch and level leave 20 of 200 for the rest, or what many levels take; no more would fit."""
     branches = branch_count(levels_below, nodes, cells_below, levels_above, runs)
     trunk, validated = runs * (1 + levels_above), 1 + levels_above + levels_below
@@ -198,24 +194,18 @@ def test_branches_keep_a_release_within_its_task_runs(
     assert not fit(branches + 1) or too_few(branches + 1)
 
 
-@pytest.mark.parametrize(
-    ("level", "nodes", "cells", "wanted", "pieces"),
-    [
-        (3, 10_000, 10**6, 400, 400),
-        (3, 50, 10**6, 80, 50),
-        (3, 30, 10**6, 80, 0),
-        (8, 30, 10**6, 80, 30),
-        (3, 10_000, 9_999, 8, 0),
-    ],
-)
-def test_a_cluster_cuts_the_trunk_into_what_it_wants(level, nodes, cells, wanted, pieces) -> None:
+@pytest.mark.parametrize(("level", "nodes", "cells", "wanted", "pieces"), [
+    (3, 10_000, 10**6, 400, 400), (3, 50, 10**6, 80, 50), (3, 30, 10**6, 80, 0),
+    (8, 30, 10**6, 80, 30), (3, 10_000, 9_999, 8, 0),
+])  # fmt: skip
+def test_a_cluster_cuts_the_trunk_into_what_it_wants(level, nodes, cells, wanted, pieces):
     """It waits for work for half of the branches that it wants, unless the next level is the last, and cuts no branch."""
     assert pieces_of(9, level, nodes, cells, 10**9, is_trunk=True, wanted=wanted) == pieces
     assert pieces_of(9, level, nodes, cells, 10**9, is_trunk=False, wanted=wanted) == 0
 
 
 @given(memory=st.integers(64_000_000, 10**12), workers=st.integers(1, 64), axes=st.integers(1, 60))
-def test_as_many_cells_as_memory_allows(memory: int, workers: int, axes: int) -> None:
+def test_as_many_cells_as_memory_allows(memory, workers, axes):
     """A branch may have the most cells whose arrays fit its share of memory, and one more would not fit."""
     most = most_cells(memory, workers, axes)
     assert memory_for(most, workers, axes) <= memory
@@ -227,7 +217,7 @@ def test_as_many_cells_as_memory_allows(memory: int, workers: int, axes: int) ->
 
 @settings(max_examples=40)
 @given(data=st.data())
-def test_slices_keep_within_memory_and_in_order(universes, data) -> None:
+def test_slices_keep_within_memory_and_in_order(universes, data):
     """Slices cover the nodes once and in order, none has more cells than it may but a single node that alone has."""
     universe = data.draw(universes)
     level = data.draw(st.integers(0, universe.tree.depth - 1))
@@ -241,11 +231,9 @@ def test_slices_keep_within_memory_and_in_order(universes, data) -> None:
 
 @settings(max_examples=40)
 @given(data=st.data())
-def test_expected_cells_follow_from_counts_and_complete_levels(universes, data) -> None:
-    """A node with records enough is expected to have every cell below it, one record one path of them, and 0 none.
-
-    Down to a complete level every cell counts, whatever the count of the node.
-    """
+def test_expected_cells_follow_from_counts_and_complete_levels(universes, data):
+    """A node with records enough is expected to have every cell below it, one record one path of them, and 0 none."""
+    # Down to a complete level every cell counts, whatever the count of the node.
     universe = data.draw(universes)
     tree = universe.tree
     level = data.draw(st.integers(0, tree.depth - 1))
@@ -269,7 +257,7 @@ def test_expected_cells_follow_from_counts_and_complete_levels(universes, data) 
 
 @settings(max_examples=50)
 @given(st.data())
-def test_kept_nodes_are_found_among_the_cells_of_parents_that_may_have_none(universes, data) -> None:
+def test_kept_nodes_are_found_among_the_cells_of_parents_that_may_have_none(universes, data):
     """Where zeros are dropped, parents with a count of 0 have no node; where they stay, every parent has all of its cells."""
     universe = data.draw(universes)
     tree = universe.tree

@@ -43,11 +43,9 @@ def nodes_of(level: TrueLevel | Cells) -> list[tuple[int, ...]]:
 
 @settings(max_examples=100)
 @given(data=st.data())
-def test_true_levels_are_the_records_grouped(universes, data) -> None:
-    """Each level has the nodes, counts and slices of children that grouping gives, in whatever order axes are refined and records come.
-
-    So it has where several threads sort and group them.
-    """
+def test_true_levels_are_the_records_grouped(universes, data):
+    """Each level has the nodes, counts and slices of children that grouping gives, in whatever order axes are refined and records come."""
+    # So it has where several threads sort and group them.
     universe = data.draw(universes)
     records = draw_records(data, universe)
     with pytest.MonkeyPatch.context() as patch:
@@ -73,11 +71,9 @@ def test_true_levels_are_the_records_grouped(universes, data) -> None:
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_true_counts_of_surviving_nodes_are_found(universes, data) -> None:
-    """Every cell below a surviving node gets its true count and zero where there is none, for any survivors.
-
-    Survivors without true children, true nodes that did not survive, and slices of the true levels are all mixed.
-    """
+def test_true_counts_of_surviving_nodes_are_found(universes, data):
+    """Every cell below a surviving node gets its true count and zero where there is none, for any survivors."""
+    # Survivors without true children, true nodes that did not survive, and slices of the true levels are all mixed.
     universe = data.draw(universes)
     tree = universe.tree
     records = draw_records(data, universe)
@@ -112,7 +108,7 @@ def take(level: TrueLevel, rows: np.ndarray) -> TrueLevel:
 
 
 @pytest.mark.parametrize("axes", [2, 3, 4, 7])
-def test_records_are_sorted_when_the_order_takes_more_than_63_bits(axes: int) -> None:
+def test_records_are_sorted_when_the_order_takes_more_than_63_bits(axes):
     """Axes of a million areas each, of which three need 63 bits, still give levels that are sorted and complete."""
     areas = 2**20
     wide = Axis("wide", ("level_1",), (np.array([0, areas]),), (np.zeros(areas, dtype=np.int64),), ())

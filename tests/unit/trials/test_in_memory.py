@@ -107,14 +107,8 @@ def test_nothing_is_drawn_that_is_not_charged(universe_of):
 def test_beside_a_measured_total_no_level_is_drawn_with_less_noise_than_all_together_are_charged(universe_of, law):
     """As planned, all levels are drawn; with the scale of one a float smaller, that one is not."""
     table = binary_table(universe_of, 40)
-    keys = PrivacyKeys(
-        unit="one",
-        neighbours="substitution",
-        max_records_per_unit=1,
-        exact_records_per_unit=False,
-        epsilon=1.0,
-        delta=1e-6,
-    )
+    of_one = {"unit": "one", "neighbours": "substitution", "max_records_per_unit": 1, "epsilon": 1.0, "delta": 1e-6}
+    keys = PrivacyKeys(**of_one, exact_records_per_unit=False)
     scheme = scheme_of(keys, table.tree, table.tree, ONCE, "opendp", ONCE.laws[law])
     levels = parts_of(scheme, guarantee_of(scheme))
     release = try_scales(table, ONCE, SIGMAS, noise_of(1), law=ONCE.laws[law]).job.record.release
@@ -183,10 +177,8 @@ def binary_table(universe_of: Callable, count: int) -> PublicTable:
 
 
 def test_roots_have_no_bias_and_the_variance_that_is_said(universe_of):
-    """Of many trees side by side below an exact level, of which nothing is pruned, within five standard errors.
-
-    That is one false alarm in 1.7 million. The variance is that of least squares, 25 times 8/15, and less than their own.
-    """
+    """Of many trees side by side below an exact level, of which nothing is pruned, within five standard errors."""
+    # That is one false alarm in 1.7 million. The variance is that of least squares, 25 times 8/15, and less than their own.
     copies = [(f"{copy:04}",) for copy in range(RUNS)]
     tree = universe_of([copies, BINARY], [0, 1, 1, 1]).tree
     areas = [np.repeat(np.arange(RUNS), 8), np.tile(np.arange(8), RUNS)]

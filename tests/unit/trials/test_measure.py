@@ -129,7 +129,7 @@ def test_without_noise_the_truth_is_released(universes, data, measure, name, sai
         assert counts_of(frontier) == grouped
 
 
-def test_a_count_that_the_first_pass_loses_is_released() -> None:
+def test_a_count_that_the_first_pass_loses_is_released():
     """Where the noise of a coarse cell, or of the total, hides records, what is measured below brings them back, if all is measured."""
     table, noise = binary_table(40), {2: np.array([40, -40])}
     released = {

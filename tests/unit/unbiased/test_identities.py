@@ -20,10 +20,8 @@ def fractions_of(matrix: np.ndarray) -> Matrix:
 
 
 def cascaded(depth: int) -> Matrix:
-    """Return the covariance of the paper's sampler: the noise of a node is half that of its parent, plus or minus its own draw.
-
-    The root has a draw of variance 1, and the two children of a node share one of variance 3/4, with opposite signs.
-    """
+    """Return the covariance of the paper's sampler: the noise of a node is half that of its parent, plus or minus its own draw."""
+    # The root has a draw of variance 1, and the two children of a node share one of variance 3/4, with opposite signs.
     half, leaves = Fraction(1, 2), [np.array([ONE], dtype=object)]  # per node, the weights of all draws so far
     draws = [ONE]
     for _ in range(depth):
@@ -38,7 +36,7 @@ def cascaded(depth: int) -> Matrix:
 
 
 @pytest.mark.parametrize("depth", range(1, 6))
-def test_independent_counts_of_all_nodes_are_the_cascade(depth: int) -> None:
+def test_independent_counts_of_all_nodes_are_the_cascade(depth):
     """With the shares 2 : 1 … 1 : 2 least squares has the covariance of the paper's sampler, entry by entry."""
     shares = [2 * THIRD, *[THIRD] * (depth - 1), 2 * THIRD]  # of nodes of variance 1
     levels = list(map(fractions_of, incidences(tree_by(complete(2, depth)))))
@@ -100,11 +98,9 @@ def substituted(node: Node) -> Fraction:
 
 
 @pytest.mark.parametrize("number", range(0, 200, 20))
-def test_any_tree_has_one_variance_at_the_cost_of_its_worst_path_or_pair(number: int) -> None:
-    """With a precision for each pair of fan-outs, above and below a node, all variances are 1 in 200 random trees.
-
-    The formulas for 2ρ agree with the sum of precisions over every path, and over every pair of paths where they differ.
-    """
+def test_any_tree_has_one_variance_at_the_cost_of_its_worst_path_or_pair(number):
+    """With a precision for each pair of fan-outs, above and below a node, all variances are 1 in 200 random trees."""
+    # The formulas for 2ρ agree with the sum of precisions over every path, and over every pair of paths where they differ.
     for tree in (drawn(np.random.default_rng(seed)) for seed in range(number, number + 20)):
         assert set(released(tree, below(tree, 0))) == {ONE}
         every = paths(tree)

@@ -12,7 +12,7 @@ from tasks.tree.axis import IntArray
 from tasks.tree.frontier import taking
 from tasks.unbiased.least_squares import least_squares, round_prefix_sums
 from tasks.unbiased.variance import ROUNDING_VARIANCE, tree_variances
-from tests.support.universe import Node, Universe, universes
+from tests.support.universe import Node, universes
 
 
 def kept(noisy: Sequence[IntArray]) -> Callable[[int], Callable[[int], IntArray]]:
@@ -22,7 +22,7 @@ def kept(noisy: Sequence[IntArray]) -> Callable[[int], Callable[[int], IntArray]
 
 @settings(max_examples=60)
 @given(universes(), st.data(), st.integers(1, 9))
-def test_values_are_those_of_the_dense_solution(universe: Universe, data: st.DataObject, most_cells: int) -> None:
+def test_values_are_those_of_the_dense_solution(universe, data, most_cells):
     """Whatever the precisions, the axes, their order and the parts; levels need not all be measured, and the root may be exact."""
     tree = universe.tree
     sizes = [tree.possible_cells(level) for level in range(tree.depth + 1)]
@@ -54,7 +54,7 @@ values_of_leaves = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
 
 
 @given(values_of_leaves, st.lists(st.integers(0, 40), max_size=4))
-def test_every_range_moves_by_at_most_one(values: list[float], cuts: list[int]) -> None:
+def test_every_range_moves_by_at_most_one(values, cuts):
     """Every sum of adjacent counts is within 1 of that of the values, every prefix within a half; parts do not matter."""
     whole = next(round_prefix_sums([np.array(values)]))
     assert whole.dtype == np.int64
@@ -65,7 +65,7 @@ def test_every_range_moves_by_at_most_one(values: list[float], cuts: list[int]) 
     assert abs(np.concatenate(list(round_prefix_sums(parts))).cumsum() - whole.cumsum()).max() <= 1
 
 
-def test_halves_go_to_the_even_number_and_large_totals_lose_nothing() -> None:
+def test_halves_go_to_the_even_number_and_large_totals_lose_nothing():
     """Prefix sums 0.5, 1, 1.5, 2.5 are rounded to 0, 1, 2, 2, below zero too; a thousand values near 2**40 keep theirs."""
     values = np.array([0.5, 0.5, 0.5, 1.0])
     for parts in ([values], [values[:1], values[1:3], values[3:]], [values[:0], values]):
@@ -75,7 +75,7 @@ def test_halves_go_to_the_even_number_and_large_totals_lose_nothing() -> None:
     assert abs(np.cumsum(counts - 2**40) - np.arange(1, 3001) / 4).max() <= 0.5
 
 
-def test_rounding_adds_a_sixth_and_no_bias() -> None:
+def test_rounding_adds_a_sixth_and_no_bias():
     """With broad noise, errors of ranges have the stated variance within 2%, and a mean of 0 within five standard errors."""
     values = np.random.default_rng(1).normal(0, 50, 200_000)
     prefixes = np.cumsum(next(round_prefix_sums([values])) - values)

@@ -58,7 +58,7 @@ def best_for(workload: str, tree: Tree, relation: str) -> np.ndarray:
     return for_workload(workload, tree, squares_of(tree, relation), {0}, is_either=relation == EITHER)
 
 
-def test_cascade_gives_all_nodes_the_same_variance() -> None:
+def test_cascade_gives_all_nodes_the_same_variance():
     """In trees whose fan-outs differ from level to level alone every node has variance 1."""
     for shape in (complete(2, 6), complete(5, 3), [[3], [2] * 3, [4] * 6], [[2], [1, 1], [3, 3], [1] * 6]):
         tree = tree_by(shape)
@@ -66,7 +66,7 @@ def test_cascade_gives_all_nodes_the_same_variance() -> None:
             assert [level.least, level.most] == pytest.approx([1.0, 1.0], rel=1e-12)
 
 
-def test_the_wavelet_is_that_of_haar() -> None:
+def test_the_wavelet_is_that_of_haar():
     """For eight leaves the information is that of the mean and seven differences of halves, each with the same noise."""
     tree = tree_by(complete(2, 3))
     halves = [(first, size // 2) for size in (8, 4, 2) for first in range(0, 8, size)]
@@ -83,7 +83,7 @@ def test_the_wavelet_is_that_of_haar() -> None:
     assert variances.of_boxes([first], [stop]) == pytest.approx(expected, rel=1e-12)
 
 
-def test_shares_are_simple_fractions() -> None:
+def test_shares_are_simple_fractions():
     """Cascade is 2 : 1 … 1 : 2, the wavelet 0 : 1 … 1 : 2 and uniform 1 : 1 … 1; below an exact total the first two are the same."""
     fan_outs = mean_fan_outs(tree_by(complete(2, 4)))
     add_remove, exact = [1] * 5, [0, 2, 2, 2, 2]
@@ -93,7 +93,7 @@ def test_shares_are_simple_fractions() -> None:
     assert costs_of(cascade(fan_outs), exact) == costs_of(wavelet(fan_outs), exact) == (1, 1, 1, 2)
 
 
-def test_levels_of_only_children_take_no_share() -> None:
+def test_levels_of_only_children_take_no_share():
     """They repeat the level above, whichever precisions are chosen; a single leaf is measured once."""
     tree = tree_by([[1], [2], [1, 1], [2, 2], [1] * 4])
     fan_outs, squares = mean_fan_outs(tree), [1] * 6
@@ -110,7 +110,7 @@ def test_levels_of_only_children_take_no_share() -> None:
 @pytest.mark.thorough
 @settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(WORKLOADS), st.sampled_from(RELATIONS[:3]))
-def test_no_fixed_split_is_better_for_a_workload(seed: int, workload: str, relation: str) -> None:
+def test_no_fixed_split_is_better_for_a_workload(seed, workload, relation):
     """On random trees, and on halved ones, no split with a rule of its own has a smaller mean variance at the same cost."""
     generator = np.random.default_rng(seed)
     tree = tree_by(halved(int(generator.integers(2, 200)), 2) if generator.random() < 0.5 else drawn(generator))
@@ -148,11 +148,9 @@ SHAPES = [complete(2, 2), complete(3, 2), [[2], [4, 4]], halved(5)]
         for column, workload in enumerate(WORKLOADS)
     ],
 )
-def test_the_best_precisions_are_those_of_a_fine_grid(shape: list[list[int]], workload: str, relation: str) -> None:
-    """Among the precisions of up to four levels none is better, and the nearest one on a grid is not much worse.
-
-    Where fan-outs are uneven, one for the costlier of two units may be better by 1%.
-    """
+def test_the_best_precisions_are_those_of_a_fine_grid(shape, workload, relation):
+    """Among the precisions of up to four levels none is better, and the nearest one on a grid is not much worse."""
+    # Where fan-outs are uneven, one for the costlier of two units may be better by 1%.
     tree = tree_by(shape)
     best = error_of(tree, best_for(workload, tree, relation), relation, workload)
     found = least_on_grids(lambda precisions: error_of(tree, precisions, relation, workload), tree.depth)
@@ -163,7 +161,7 @@ def test_the_best_precisions_are_those_of_a_fine_grid(shape: list[list[int]], wo
 @pytest.mark.thorough
 @settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(RELATIONS))
-def test_targets_are_met_and_one_is_reached(seed: int, relation: str) -> None:
+def test_targets_are_met_and_one_is_reached(seed, relation):
     """On random trees no node of a level with a target is above it, by more than 1e-9, and the worst one of some level is at it."""
     generator = np.random.default_rng(seed)
     tree = tree_by(halved(int(generator.integers(2, 300))) if generator.random() < 0.5 else drawn(generator))
@@ -181,7 +179,7 @@ def test_targets_are_met_and_one_is_reached(seed: int, relation: str) -> None:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("most", [{0: 1.0, 1: 1.0, 2: 1.0}, {1: 0.5, 2: 3.0}, {2: 2.0}, {0: 9.0, 2: 0.4}, {1: 4.0}])
-def test_targets_cost_no_more_than_on_a_fine_grid(most: dict[int, float], relation: str) -> None:
+def test_targets_cost_no_more_than_on_a_fine_grid(most, relation):
     """No precisions of three levels on a grid that keep all targets cost less, and the nearest ones little more."""
     tree = tree_by(complete(2, 2))
     bounds, has_total = {2: most[max(most)], **most}, relation != EXACT
@@ -197,7 +195,7 @@ def test_targets_cost_no_more_than_on_a_fine_grid(most: dict[int, float], relati
     assert least * (1 - slack) <= least_on_grids(error, 2 if has_total else 1) <= least * 1.03
 
 
-def test_targets_that_are_none_are_refused() -> None:
+def test_targets_that_are_none_are_refused():
     """There must be a target, each above 0 and of a level that there is; a workload needs a level that is not exact."""
     for wrong in ({}, {1: 0.0}, {1: -1.0}, {3: 1.0}, {-1: 1.0}, {1: float("nan")}):
         with pytest.raises(ValueError, match="targets must be variances > 0 of levels from 0 to 2"):

@@ -50,7 +50,7 @@ def boxes_of(tree: Tree, workload: str, ordered: set[int]) -> np.ndarray:
 
 
 @given(SEEDS)
-def test_mean_variances_are_means_over_all_queries(seed: int) -> None:
+def test_mean_variances_are_means_over_all_queries(seed):
     """On random trees of one or two axes they are what all ranges, prefixes, nodes, leaves and sets come to, one by one."""
     generator = np.random.default_rng(seed)
     tree = tree_by(*[drawn(generator, depth=3) for _ in range(generator.integers(1, 3))])
@@ -69,7 +69,7 @@ def test_mean_variances_are_means_over_all_queries(seed: int) -> None:
     assert found[LEAVES] == pytest.approx(np.diag(leaves).mean(), abs=1e-10)
 
 
-def test_dense_sets_have_a_share_of_a_quarter_to_all_leaves() -> None:
+def test_dense_sets_have_a_share_of_a_quarter_to_all_leaves():
     """The mean over sets is that over shares from 1/4 to 1 and all sets of five leaves with the probability that a share gives."""
     tree = tree_by([[2], [2, 3]])
     precisions = [1.0, 2.0, 3.0]
@@ -85,7 +85,7 @@ def test_dense_sets_have_a_share_of_a_quarter_to_all_leaves() -> None:
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_weights_of_levels_are_exact_where_fan_outs_are_even(workload: str) -> None:
+def test_weights_of_levels_are_exact_where_fan_outs_are_even(workload):
     """With m of each level, Σ m τ is the mean variance of the workload, where τ is the variance of estimates from below."""
     generator = np.random.default_rng(3)
     for shapes in ([complete(2, 4)], [[[3], [2] * 3, [4] * 6]], [complete(2, 2), complete(3, 2)]):
@@ -104,7 +104,7 @@ def test_weights_of_levels_are_exact_where_fan_outs_are_even(workload: str) -> N
         assert found == pytest.approx(mean_variances(variances, {0})[workload], rel=1e-12)
 
 
-def test_ranges_are_left_out_where_their_mean_is_not_known() -> None:
+def test_ranges_are_left_out_where_their_mean_is_not_known():
     """Without an ordered axis, or if an axis is refined in several goes; what is no workload at all is refused."""
     interleaved = tree_by(complete(2, 2), complete(2, 2), steps=[0, 1, 0, 1])
     for tree, ordered in ((interleaved, {0}), (tree_by(complete(2, 2)), set())):
@@ -128,7 +128,7 @@ def fewest(first: int, stop: int, firsts: list[np.ndarray]) -> list[int]:
 
 
 @pytest.mark.parametrize("shape", [complete(2, 4), complete(3, 2), halved(11), [[2], [1, 3], [1, 2, 1, 1]]])
-def test_ranges_in_pieces_have_the_noise_of_their_fewest_nodes(shape: list[list[int]]) -> None:
+def test_ranges_in_pieces_have_the_noise_of_their_fewest_nodes(shape):
     """Means over all ranges, prefixes and nodes are what one finds by putting each together."""
     tree = tree_by(shape)
     [axis], n = tree.axes, tree.possible_cells(tree.depth)
@@ -149,11 +149,9 @@ def test_ranges_in_pieces_have_the_noise_of_their_fewest_nodes(shape: list[list[
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 20, 33])
-def test_sines_are_measured_as_they_are_said_to_be(n: int) -> None:
-    """Covariance and sensitivities are those of the dense information matrix, whose diagonal has the largest entry 1.
-
-    Random changes to the precisions make the mean variance of ranges at most a thousandth smaller.
-    """
+def test_sines_are_measured_as_they_are_said_to_be(n):
+    """Covariance and sensitivities are those of the dense information matrix, whose diagonal has the largest entry 1."""
+    # Random changes to the precisions make the mean variance of ranges at most a thousandth smaller.
     x, generator, of = best_precisions(n), np.random.default_rng(8), np.arange(1, n + 1)
     sines = np.sqrt(2 / (n + 1)) * np.sin(np.pi * np.outer(of, of) / (n + 1))
     information = sines.T @ np.diag(x) @ sines
@@ -169,7 +167,7 @@ def test_sines_are_measured_as_they_are_said_to_be(n: int) -> None:
         assert variances_by(covariance_of_sines(other), axis)["ranges"] >= least
 
 
-def test_workloads_of_any_covariance_agree_with_those_of_a_tree() -> None:
+def test_workloads_of_any_covariance_agree_with_those_of_a_tree():
     """Given the covariance of a tree's leaves, all mean variances are those of the tree."""
     tree = tree_by(halved(13))
     precisions = np.random.default_rng(6).uniform(0.5, 2, tree.depth + 1)

@@ -35,11 +35,9 @@ def noise_of_one(sigma: float, events: float, beta: float) -> float:
 
 
 @given(root=sigmas, exact=st.integers(0, 5), below=measured_levels, confidence=confidences, data=st.data())
-def test_bounds_are_those_of_the_formula(root, exact, below, confidence, data) -> None:
-    """e_k is 2√(2σ_l² ln(2nN_l/β)) for each of n levels with noise down to k, but √(2σ₀² ln(2n/β)) for the root.
-
-    Levels that are exact have no error, and below them e_k is as if they were not there: n is k − K, not k + 1.
-    """
+def test_bounds_are_those_of_the_formula(root, exact, below, confidence, data):
+    """e_k is 2√(2σ_l² ln(2nN_l/β)) for each of n levels with noise down to k, but √(2σ₀² ln(2n/β)) for the root."""
+    # Levels that are exact have no error, and below them e_k is as if they were not there: n is k − K, not k + 1.
     beta = 1 - confidence
     above = data.draw(st.lists(cells, min_size=exact - 1, max_size=exact - 1)) if exact else []
     scales = [*([0.0] * exact or [root]), *(sigma for sigma, _ in below)]
@@ -54,26 +52,21 @@ def test_bounds_are_those_of_the_formula(root, exact, below, confidence, data) -
         assert math.isclose(bound, expected, rel_tol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("total", "scales", "possible", "threshold", "finest"),
-    [
-        (1_000, [0.0, 5.0, 5.0, 5.0], [1, 10, 100, 1_000], 0, 2),  # exactly 2σ is enough
-        (99, [5.0, 5.0, 5.0], [1, 10, 100], 0, None),
-        (100, [0.0, 1.0, 50.0, 1.0], [1, 2, 4, 8], 0, 1),  # a gap is the end
-        (300, [0.0, 0.1], [1, 10], 30, 1),
-        (299, [0.0, 0.1], [1, 10], 30, None),
-        *(
-            (10**9, [0.0, 0.1], [1, None], threshold, None) for threshold in (0, 30)
-        ),  # nobody knows how many cells there are
-    ],
-)
-def test_sums_stand_as_long_as_a_leaf_reaches_the_threshold(total, scales, possible, threshold, finest) -> None:
+@pytest.mark.parametrize(("total", "scales", "possible", "threshold", "finest"), [
+    (1_000, [0.0, 5.0, 5.0, 5.0], [1, 10, 100, 1_000], 0, 2),  # exactly 2σ is enough
+    (99, [5.0, 5.0, 5.0], [1, 10, 100], 0, None),
+    (100, [0.0, 1.0, 50.0, 1.0], [1, 2, 4, 8], 0, 1),  # a gap is the end
+    (300, [0.0, 0.1], [1, 10], 30, 1),
+    (299, [0.0, 0.1], [1, 10], 30, None),
+    *((10**9, [0.0, 0.1], [1, None], threshold, None) for threshold in (0, 30)),  # nobody knows how many cells there are
+])  # fmt: skip
+def test_sums_stand_as_long_as_a_leaf_reaches_the_threshold(total, scales, possible, threshold, finest):
     """With a threshold it is the finest level or none, whatever σ; without one levels stand down to where a gap is."""
     assert finest_above_noise(total, scales, possible, threshold) == finest
 
 
 @given(levels=measured_levels, total=st.integers(1, 2**40))
-def test_the_finest_level_above_noise_has_typical_counts_of_two_sigmas(levels, total) -> None:
+def test_the_finest_level_above_noise_has_typical_counts_of_two_sigmas(levels, total):
     """With more records it is as fine or finer; down to it every level's even share of the total is 2σ at least."""
     scales, possible = [0.0, *(sigma for sigma, _ in levels)], [1, *(many for _, many in levels)]
     found, more = (finest_above_noise(many, scales, possible) for many in (total, 2 * total))
@@ -136,14 +129,11 @@ def test_every_cell_is_within_the_bound(of_levels):
 ZONES = [(district, district + zone) for district in "AB" for zone in "1234"]
 
 
-@pytest.mark.parametrize(
-    ("scale", "number", "variance"),
-    [
-        (6.0, 1, 36.0),  # the districts themselves have less noise than four zones each of σ = 4
-        (12.0, 2, 64.0),
-        (8.0, 1, 64.0),  # of equals the first
-    ],
-)
+@pytest.mark.parametrize(("scale", "number", "variance"), [
+    (6.0, 1, 36.0),  # the districts themselves have less noise than four zones each of σ = 4
+    (12.0, 2, 64.0),
+    (8.0, 1, 64.0),  # of equals the first
+])  # fmt: skip
 def test_the_source_has_the_least_variance(universe_of, scale, number, variance):
     """The districts are measured, and so are their zones with a scale of 4, which are added up in fours."""
     tree = universe_of([ZONES], [0, 0]).tree
@@ -157,7 +147,7 @@ def test_the_source_has_the_least_variance(universe_of, scale, number, variance)
 
 
 @pytest.mark.parametrize("cells", [1, 50, 10**6])
-def test_no_noise_goes_beyond_reach_but_with_the_stated_probability(cells: int) -> None:
+def test_no_noise_goes_beyond_reach_but_with_the_stated_probability(cells):
     """A union over all cells, both sides and levels leaves what is left over of the confidence; exact levels have no reach."""
     reach, values = reach_after(LevelNoise(GAUSSIAN, 5.0), cells, 4), np.arange(400)
     weights = np.exp(-((values / 5.0) ** 2) / 2)

@@ -45,10 +45,7 @@ def test_the_worst_choice_of_cells_keeps_the_promise(cells, share):
 
 
 FAMILIES = {  # from normal draws to the noise of half as many pairs of cells, and the tail that a row may take of it
-    "each cell has a draw": (
-        lambda draws: draws[:, 1:],
-        lambda cells, rows: intervals.row_log_tail(cells, rows, 0.9),
-    ),
+    "each cell has a draw": (lambda draws: draws[:, 1:], lambda cells, rows: intervals.row_log_tail(cells, rows, 0.9)),
     "adjacent cells share a draw": (
         lambda draws: np.diff(draws) / 2**0.5,
         lambda cells, rows: adjacent.log_tail_of_sizes(cells // 2, rows, 0.9),
@@ -108,11 +105,9 @@ def test_where_adjacent_cells_share_a_draw_few_marked_rows_are_noise(cells):
 
 
 def test_under_the_worst_dependence_few_marked_rows_are_noise():
-    """Noise that is made to mark as many rows as the rule asks for, one size or another, marks any with a probability of at most the rate.
-
-    Every cell is empty, so that all marks are false. Of M cells either M, or M/2, or M/4 … have a p-value just within the reach of that size.
-    The law of each cell is uniform as it must be; it is made against rules that try the rate itself, or any part of it.
-    """
+    """Noise that is made to mark as many rows as the rule asks for, one size or another, marks any with a probability of at most the rate."""
+    # Every cell is empty, so that all marks are false. Of M cells either M, or M/2, or M/4 … have a p-value just within the reach of that size.
+    # The law of each cell is uniform as it must be; it is made against rules that try the rate itself, or any part of it.
     cells, rate = 64, 0.1
     sizes = [cells >> halved for halved in range(7)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
-from tasks.laws.law import Law, LevelNoise
+from tasks.laws.law import LevelNoise
 from tasks.uncertainty.estimates import Estimates
 from tasks.uncertainty.mixture import CountMixture
 from tasks.uncertainty.noise_rows import KNOWN_WITHIN, SeenCounts, Shares, mixture_of_sums, shares_of_sums
@@ -64,7 +64,7 @@ def said_of(noise: LevelNoise) -> Iterator[tuple[float, Shares]]:
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=lambda noise: f"{noise.law.name} {noise.scale}")
-def test_an_estimate_is_within_ten_points_or_is_not_stated(noise: LevelNoise) -> None:
+def test_an_estimate_is_within_ten_points_or_is_not_stated(noise):
     """Whatever the counts are, and however cells became rows; and no more rows are noise than there are said to be at most."""
     said = list(said_of(noise))
     stated = [(true, shares.noise) for true, shares in said if shares.noise is not None]
@@ -84,7 +84,7 @@ def check(shares: Shares | None, truth: float) -> bool:
 
 @pytest.mark.parametrize("law", [GAUSSIAN, LAPLACE], ids=["gaussian", "laplace"])
 @pytest.mark.parametrize("leaves", [(1,), (2,), (5,), (30,), (1, 2, 3, 4), (4, 9, 60)])
-def test_sums_are_estimated_like_single_counts(law, leaves: tuple[int, ...]) -> None:
+def test_sums_are_estimated_like_single_counts(law, leaves):
     """Cells that are sums of noisy leaves, as many or not, are estimated within ten points or not at all; cells without a row count 0."""
     noise, random, stated = LevelNoise(law, 0.8), np.random.default_rng(3), 0
     width = random.choice(leaves, CELLS)
@@ -100,7 +100,7 @@ def test_sums_are_estimated_like_single_counts(law, leaves: tuple[int, ...]) -> 
     assert stated
 
 
-def test_unbiased_estimates_are_estimated_likewise() -> None:
+def test_unbiased_estimates_are_estimated_likewise():
     """Counts with deviations of their own are within ten points of the truth, or have no estimate."""
     random, stated = np.random.default_rng(4), 0
     deviations = random.choice([2.0, 3.1, 4.4], CELLS)
@@ -142,7 +142,7 @@ def test_shares_are_estimated(law, scale):
 
 @pytest.mark.parametrize("scale", [0.01, 0.03, 0.1, 0.3, 0.9])
 @pytest.mark.parametrize("law", [GAUSSIAN, LAPLACE], ids=lambda law: law.name)
-def test_counts_are_told_from_noise_that_is_hardly_there(law: Law, scale: float) -> None:
+def test_counts_are_told_from_noise_that_is_hardly_there(law, scale):
     """Every count up to the first that is surely no noise has a true count near it, so that the share of rows of 0 is exact."""
     mixture = CountMixture(law.density, scale, LevelNoise(law, scale).sigma)
     counts = np.repeat(np.arange(40), 3)

@@ -30,11 +30,9 @@ def without_zeros(nodes: Frontier) -> Frontier:
 
 
 @given(st.data())
-def test_errors_are_those_of_the_whole_level(universes: st.SearchStrategy[Universe], data: st.DataObject) -> None:
-    """Every measure is what a dense sum over all cells of the level gives; a negative count errs, and discovers nothing.
-
-    The cells of a view are measured in the same way.
-    """
+def test_errors_are_those_of_the_whole_level(universes, data):
+    """Every measure is what a dense sum over all cells of the level gives; a negative count errs, and discovers nothing."""
+    # The cells of a view are measured in the same way.
     universe = data.draw(universes)
     level = data.draw(st.integers(0, universe.tree.depth))
     cells = len(universe.nodes(level))
@@ -55,7 +53,7 @@ def test_errors_are_those_of_the_whole_level(universes: st.SearchStrategy[Univer
     assert found.false_negative == ((there & ~out).sum() / there.sum() if there.any() else 0)
 
 
-def test_children_in_the_order_of_their_areas_add_up() -> None:
+def test_children_in_the_order_of_their_areas_add_up():
     """Children of one parent need not stand together, and those of a parent without a row must add up to 0."""
     tree = tree_by(complete(2, 1), complete(2, 1))
     tree = Tree(tree.axes, alternate([1, 1], 1))  # the second axis first, so that the first one is refined last
@@ -75,7 +73,7 @@ KEYS = {"areas": 2 * 1_064, "row_bytes": 45.0, "most_sheet_rows": 1_048_575}
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_a_known_release_comes_near(name: str) -> None:
+def test_a_known_release_comes_near(name):
     """What a release of Rhode Island took is within a quarter of what is expected of its rows."""
     expected = bytes_of_formats([name], ROWS, {2: 5, 4: 244, 6: 815}, **KEYS)
     assert expected == pytest.approx(MEASURED[name], rel=0.25)

@@ -82,11 +82,9 @@ def path_cover(demand: Demand, service: Service) -> int:
 
 
 @pytest.mark.parametrize("seeds", [range(first, first + 20) for first in range(0, 80, 20)], ids=str)
-def test_vehicles_are_those_of_single_legs(seeds: range) -> None:
-    """The linear program finds as many vehicles as chains of legs need: of single legs, and pooled of legs between zones.
-
-    Where no vehicle helps out in another zone, they are those of the busiest periods.
-    """
+def test_vehicles_are_those_of_single_legs(seeds):
+    """The linear program finds as many vehicles as chains of legs need: of single legs, and pooled of legs between zones."""
+    # Where no vehicle helps out in another zone, they are those of the busiest periods.
     for seed in seeds:
         demand, service = random_case(seed)
         assert busy_vehicles(demand, service) == busy(demand, service)
@@ -101,7 +99,7 @@ def test_vehicles_are_those_of_single_legs(seeds: range) -> None:
         assert pooled_vehicles(demand, service) == path_cover(Demand(demand.period, *ends, demand.counts), of_zones)
 
 
-def test_quotients_that_are_whole_are_not_rounded_up() -> None:
+def test_quotients_that_are_whole_are_not_rounded_up():
     """Three tenths of an hour are three periods of a tenth, though the quotient of the floats lies above."""
     zone = np.zeros(1, dtype=np.int64)
     service = Service(np.array([[0.3]]), zone, zone, zones=1, periods=9, period_minutes=0.1, capacity=1)
@@ -111,18 +109,15 @@ def test_quotients_that_are_whole_are_not_rounded_up() -> None:
     assert flow_vehicles(trips((0, 0, 0, 1), (3, 0, 0, 1), (6, 0, 0, 1)), service) == 1
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"minutes": MINUTES[:3]}, "a row per origin stop"),
-        ({"minutes": MINUTES * 0}, "finite and > 0"),
-        ({"minutes": MINUTES * np.inf}, "finite and > 0"),
-        ({"period_minutes": 0.0}, "period_minutes"),
-        ({"capacity": 0}, "capacity"),
-        ({"zones": 3}, "each zone"),
-    ],
-)
-def test_what_is_no_service_is_refused(changed: dict[str, object], told: str) -> None:
+@pytest.mark.parametrize(("changed", "told"), [
+    ({"minutes": MINUTES[:3]}, "a row per origin stop"),
+    ({"minutes": MINUTES * 0}, "finite and > 0"),
+    ({"minutes": MINUTES * np.inf}, "finite and > 0"),
+    ({"period_minutes": 0.0}, "period_minutes"),
+    ({"capacity": 0}, "capacity"),
+    ({"zones": 3}, "each zone"),
+])  # fmt: skip
+def test_what_is_no_service_is_refused(changed, told):
     """Shapes that disagree, minutes and numbers out of range, and a zone without a stop are refused."""
     with pytest.raises(ValueError, match=told):
         replace(TOWN, **changed)
@@ -160,7 +155,7 @@ def terms_of(durations: pl.DataFrame = DURATIONS, listed: Any = None, **keys: ob
     return UtilityTerms(KEYS | keys, {"durations": durations}, listed or {})
 
 
-def test_vehicles_are_compared() -> None:
+def test_vehicles_are_compared():
     """Three released trips of one period and pair need three times the vehicles of one; pooled in vehicles of four, as many."""
     tree = tree_of("012")
     true, released = leaves(tree, ("a1", "b1", "0", 1)), leaves(tree, ("a1", "b1", "0", 3))
@@ -170,7 +165,7 @@ def test_vehicles_are_compared() -> None:
     assert fleet(tree, true, other, terms_of(capacity=4)) == {"busy": 2.0, "flow": 2.0, "pooled": 1.0}
 
 
-def test_without_a_true_trip_there_is_no_ratio() -> None:
+def test_without_a_true_trip_there_is_no_ratio():
     """Where the true trips need no vehicle, every number is None; where the released ones need none, it is 0."""
     tree = tree_of("012")
     some, none = leaves(tree, ("a1", "b1", "0", 1)), leaves(tree)
@@ -179,15 +174,12 @@ def test_without_a_true_trip_there_is_no_ratio() -> None:
     assert fleet(tree, some, none, terms_of()) == {"busy": 0.0, "flow": 0.0, "pooled": 0.0}
 
 
-@pytest.mark.parametrize(
-    ("periods", "listed", "first", "last"),
-    [
-        ([str(number) for number in range(12)], None, "9", "10"),  # as text, 10 comes before 9
-        (["07:00", "07:30", "08:00"], None, "07:30", "08:00"),
-        (["night", "day", "dusk"], ("dusk", "night", "day"), "night", "day"),  # as the spec has them
-    ],
-)
-def test_periods_follow_one_another(periods: list[str], listed: Any, first: str, last: str) -> None:
+@pytest.mark.parametrize(("periods", "listed", "first", "last"), [
+    ([str(number) for number in range(12)], None, "9", "10"),  # as text, 10 comes before 9
+    (["07:00", "07:30", "08:00"], None, "07:30", "08:00"),
+    (["night", "day", "dusk"], ("dusk", "night", "day"), "night", "day"),  # as the spec has them
+])  # fmt: skip
+def test_periods_follow_one_another(periods, listed, first, last):
     """The vehicle of one period drives in the next one too, and not the other way round."""
     tree = tree_of(periods)
     once = leaves(tree, ("a1", "a2", first, 1))
@@ -200,7 +192,7 @@ def test_periods_follow_one_another(periods: list[str], listed: Any, first: str,
     assert fleet(tree, once, onward, terms_of(late, terms.listed))["flow"] == 2
 
 
-def test_a_third_axis_is_summed_over() -> None:
+def test_a_third_axis_is_summed_over():
     """Trips that differ only in another feature share vehicles, as if the table did not have it."""
     tree = tree_of("012")
     purpose = axis_from_codebook("why", pl.DataFrame({"why": ["job", "leisure"]}))
@@ -211,28 +203,22 @@ def test_a_third_axis_is_summed_over() -> None:
     assert fleet(with_purpose, one, both, terms_of(capacity=2)) == {"busy": 1.0, "flow": 1.0, "pooled": 1.0}
 
 
-@pytest.mark.parametrize(
-    ("durations", "told"),
-    [
-        (DURATIONS.drop("minutes"), "durations must have a column minutes"),
-        (DURATIONS[:8], "b1 to b1 is there 0 times"),
-        (pl.concat((DURATIONS, DURATIONS[4:5])), "a2 to a2 is there 2 times"),
-        (pl.concat((DURATIONS, DURATIONS[:1].with_columns(to=pl.lit("c9")))), "only codes of to in that column; c9"),
-        (pl.concat((DURATIONS, DURATIONS[:1].with_columns(to=pl.lit(None, pl.String)))), "a blank code"),
-        *(
-            (DURATIONS.with_columns(minutes=pl.lit(of, pl.String)), "finite minutes > 0")
-            for of in ("0", "nan", "soon", None)
-        ),
-    ],
-)
-def test_durations_that_do_not_fit_are_refused(durations: pl.DataFrame, told: str) -> None:
+@pytest.mark.parametrize(("durations", "told"), [
+    (DURATIONS.drop("minutes"), "durations must have a column minutes"),
+    (DURATIONS[:8], "b1 to b1 is there 0 times"),
+    (pl.concat((DURATIONS, DURATIONS[4:5])), "a2 to a2 is there 2 times"),
+    (pl.concat((DURATIONS, DURATIONS[:1].with_columns(to=pl.lit("c9")))), "only codes of to in that column; c9"),
+    (pl.concat((DURATIONS, DURATIONS[:1].with_columns(to=pl.lit(None, pl.String)))), "a blank code"),
+    *((DURATIONS.with_columns(minutes=pl.lit(of, pl.String)), "finite minutes > 0") for of in ("0", "nan", "soon", None)),
+])  # fmt: skip
+def test_durations_that_do_not_fit_are_refused(durations, told):
     """A column or a pair that is missing, a pair that is there twice, an unknown code, and minutes that are none are refused."""
     tree = tree_of("012")
     with pytest.raises(ValueError, match=f"^durations .*{told.removeprefix('durations ')}"):
         fleet(tree, leaves(tree), leaves(tree), terms_of(durations))
 
 
-def test_zones_that_only_one_end_has_are_refused() -> None:
+def test_zones_that_only_one_end_has_are_refused():
     """Where the two ends have other zones, a vehicle could not go on from where it arrives."""
     tree = tree_of("012")
     with pytest.raises(ValueError, match=r"^zone must have the same codes at both ends"):

@@ -66,7 +66,7 @@ def paths(shapes: dict[tuple[str, ...], Any], *more: tuple[str, ...]) -> list[tu
     return sorted([*shapes, *more])
 
 
-def test_shapes_lie_in_one_plane_in_the_order_of_the_areas() -> None:
+def test_shapes_lie_in_one_plane_in_the_order_of_the_areas():
     """All keys have one plane, a degree of longitude is shorter by the cosine of the latitude, and what has no shape is None."""
     shapes = Shapes({("home", 1): frame(NORTH), ("home", 2): frame(TOWNS)})
     keys, found = drawn_shapes(shapes, {("home", 1): paths(NORTH), ("home", 2): paths(TOWNS, ("a", "2"))}, ROOM)
@@ -86,7 +86,7 @@ def test_shapes_lie_in_one_plane_in_the_order_of_the_areas() -> None:
             assert path is None or read(path).contains(Point(x, y))
 
 
-def test_whatever_files_hold_is_drawn() -> None:
+def test_whatever_files_hold_is_drawn():
     """A hole and a second part are rings of the path, a speck is a dot, and a ring has its point inside; overlaps and slivers are drawn."""
     ring = Polygon(box(0, 0, 4, 4).exterior.coords, [list(box(0.5, 0.5, 3.5, 3.5).exterior.coords)])
     shapes = {("a",): MultiPolygon([ring, box(6, 0, 8, 1)]), ("b",): box(5, 2, 5 + 1e-6, 2 + 1e-6)}
@@ -102,7 +102,7 @@ def test_whatever_files_hold_is_drawn() -> None:
         assert [one.is_empty for one in overlapping.simplified("home", 1, tolerance)] == [False] * 5
 
 
-def test_areas_that_touch_still_touch() -> None:
+def test_areas_that_touch_still_touch():
     """With few corners, areas still cover the same place together, without overlaps and without gaps."""
     areas = {(f"{number:02}",): area for number, area in enumerate(wavy(4, 4))}
     _, found = drawn_shapes(Shapes({("home", 1): frame(areas)}), {("home", 1): paths(areas)}, 3_000)
@@ -117,7 +117,7 @@ def test_areas_that_touch_still_touch() -> None:
 
 
 @pytest.mark.parametrize("most", [1_500, 6_000])
-def test_paths_have_as_many_corners_as_there_is_room_for(most: int) -> None:
+def test_paths_have_as_many_corners_as_there_is_room_for(most):
     """Rounder shapes lose corners until all paths fit; the finest level goes where even that does not help."""
     circles = {(str(number),): Point(3 * number, 0).buffer(1, quad_segs=200) for number in range(8)}
     small = {(str(n), str(m)): Point(3 * n, m / 50).buffer(0.009) for n in range(8) for m in range(12)}

@@ -55,14 +55,14 @@ def stronger(one: Law, other: Law, belief: float, prior: float = 0.5) -> float:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [*product([0.0, 0.1, 1.0, 10.0], [0.0, 1e-8, 0.3])])
-def test_nobody_guesses_better_and_randomised_response_is_guessed_as_well(epsilon: float, delta: float) -> None:
+def test_nobody_guesses_better_and_randomised_response_is_guessed_as_well(epsilon, delta):
     """The best of all readers of randomised response is right exactly as often as is stated."""
     assert best_guess(*randomised_response(epsilon, delta)) == pytest.approx(right_guess(epsilon, delta), rel=1e-12)
     assert right_guess(epsilon, delta) + wrong_guess(epsilon, delta) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("prior", [0.5, 0.01])
-def test_without_delta_the_belief_is_reached_and_never_passed(prior: float) -> None:
+def test_without_delta_the_belief_is_reached_and_never_passed(prior):
     """Randomised response brings a reader exactly to the stated belief, and none past it."""
     one, other, epsilon = *randomised_response(2.0, 0.0), 2.0
     belief, exceptions = strongest_belief(epsilon, 0.0, prior)
@@ -76,7 +76,7 @@ laws = st.lists(st.integers(0, 1000), min_size=5, max_size=5).filter(any)
 
 
 @given(laws, laws, st.floats(0, 5))
-def test_what_is_said_holds_of_any_two_laws(one: list[int], other: list[int], epsilon: float) -> None:
+def test_what_is_said_holds_of_any_two_laws(one, other, epsilon):
     """Whatever the releases of two tables are, with the δ that they have at an ε, no reader does better and no belief is stronger more often."""
     first, second = (np.array(of) / sum(of) for of in (one, other))
     delta = delta_of(first.tolist(), second.tolist(), epsilon)
@@ -86,7 +86,7 @@ def test_what_is_said_holds_of_any_two_laws(one: list[int], other: list[int], ep
         assert stronger(first.tolist(), second.tolist(), belief) <= exceptions + 1e-9
 
 
-def test_numbers_are_rounded_against_the_release() -> None:
+def test_numbers_are_rounded_against_the_release():
     """No guess is said to be rarer than it is, no belief weaker, and neither is rounded to certainty, but where nothing limits it."""
     assert format_right_guess(1.0) == "73.2 of 100 times"  # 73.106
     assert format_right_guess(8.0) == "2,999 of 3,000 times"  # all but 1 of 2,981.96
@@ -96,7 +96,7 @@ def test_numbers_are_rounded_against_the_release() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [25.0, 900.0])
-def test_an_epsilon_that_limits_nothing_is_called_that(epsilon: float) -> None:
+def test_an_epsilon_that_limits_nothing_is_called_that(epsilon):
     """No bound is stated where there is none that matters, and no belief that a reader may pass."""
     assert not limits_guesses(epsilon, 1e-8)
     assert limits_guesses(15.0, 1e-8)
@@ -107,7 +107,7 @@ def test_an_epsilon_that_limits_nothing_is_called_that(epsilon: float) -> None:
     assert "believe" not in told
 
 
-def test_the_words_say_which_tables_are_told_apart() -> None:
+def test_the_words_say_which_tables_are_told_apart():
     """Where records are replaced, two possibilities for them are meant; where they come and go, whether they are there."""
     replaced = " ".join(epsilon_in_words(1.0, 1e-8, "one job", "substitution"))
     added = " ".join(epsilon_in_words(1.0, 1e-8, "one job", "add_remove"))
@@ -128,7 +128,7 @@ PER_FEATURE = {
 }
 
 
-def test_readers_are_told_in_their_words() -> None:
+def test_readers_are_told_in_their_words():
     """A level is called as its spec says, at each end and of each feature, or by its column; titles and sources are on one line."""
     for spec, axis, level, word in (
         (ONE, "origin", "cty", "county"),

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from pathlib import Path
 from threading import Barrier, Lock
 
 import pytest
@@ -34,7 +33,7 @@ def stages() -> Iterator[tuple[str, Task]]:
         yield "tasks.steps", of_kind.task
 
 
-def test_no_stage_has_its_result_kept() -> None:
+def test_no_stage_has_its_result_kept():
     """Each stage of each room refuses results, caching and printed lines, whatever the settings of Prefect say."""
     assert {module.removesuffix(".task").rpartition(".")[2] for module, _ in stages()} == ROOMS
     for module, task in stages():
@@ -42,9 +41,7 @@ def test_no_stage_has_its_result_kept() -> None:
         assert (module, task.name, kept) == (module, task.name, (False, False, NO_CACHE, None, None))
 
 
-def test_what_runs_here_while_others_run_elsewhere_takes_each_core_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_runs_here_while_others_run_elsewhere_takes_each_core_once(tmp_path, monkeypatch):
     """More stages are submitted than there are cores where orders are in hand elsewhere; of those that stay, one runs on each core."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
     monkeypatch.setattr("tasks.work.stage.cores", lambda: 2)
@@ -69,7 +66,7 @@ def test_what_runs_here_while_others_run_elsewhere_takes_each_core_once(
     assert most == 2
 
 
-def test_a_stop_is_heard_by_what_waits_for_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_is_heard_by_what_waits_for_a_core(tmp_path, monkeypatch):
     """What was submitted before a release was asked to stop, and waits for a core here, does not begin."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
     monkeypatch.setattr("tasks.work.stage.cores", lambda: 1)
@@ -94,11 +91,9 @@ def test_a_stop_is_heard_by_what_waits_for_a_core(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(("threads", "waiting"), [(1, 0), (3, 1)])
-def test_few_items_are_begun_before_results_are_taken(threads: int, waiting: int) -> None:
-    """Results come in the order of items; as many are begun beyond those taken as there are threads, and a result that waits.
-
-    What an item raises reaches who takes the results.
-    """
+def test_few_items_are_begun_before_results_are_taken(threads, waiting):
+    """Results come in the order of items; as many are begun beyond those taken as there are threads, and a result that waits."""
+    # What an item raises reaches who takes the results.
     begun, most, lock = 0, 0, Lock()
 
     def work(item: int) -> int:
@@ -118,7 +113,7 @@ def test_few_items_are_begun_before_results_are_taken(threads: int, waiting: int
         list(side_by_side(lambda item: 1 // (2 - item), range(20), threads, waiting))
 
 
-def test_threads_work_at_the_same_time() -> None:
+def test_threads_work_at_the_same_time():
     """Two items that wait for each other are both begun."""
     both = Barrier(2, timeout=10)
     assert sorted(side_by_side(lambda _: both.wait(), range(2), 2)) == [0, 1]
