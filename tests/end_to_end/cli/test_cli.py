@@ -238,7 +238,7 @@ def test_prefect_shows_stages_and_what_is_public(first, prefect, user):
     assert {state for _, state in runs} == {"COMPLETED"}
     inputs = prefect.rows("SELECT DISTINCT task_inputs FROM task_run")
     assert {value for (text,) in inputs for value in map(str, json.loads(text).values())} <= {"[]"}
-    assert prefect.parameters(answer["id"]) == [{"spec": str(user.folder / "spec.yaml")}]
+    assert prefect.parameters(answer["id"]) == [{"spec": str(user.folder / "spec.yaml"), "measure_again": False}]
     shown = prefect.artifacts(answer["id"])
     # at a level that stands above the noise, which is drawn
     largest = largest_counts(open_folder(Path(answer["folder"])), 1)
