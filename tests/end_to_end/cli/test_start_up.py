@@ -61,7 +61,7 @@ def test_a_look_into_the_store_imports_duckdb_alone(country, tmp_path):
         assert modules.isdisjoint(NOT_FOR_A_LOOK), arguments
 
 
-NAMES = ["check", "ledger", "open_release", "plan", "plan_page", "release", "verify"]
+NAMES = ["check", "compare", "ledger", "open_release", "plan", "plan_page", "release", "releases", "rerun", "verify"]
 
 
 def python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
@@ -72,7 +72,7 @@ def python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_offers_seven_functions_and_imports_them_when_they_are_used(tmp_path):
+def test_it_offers_ten_functions_and_imports_them_when_they_are_used(tmp_path):
     """Nothing else has a name in it, and the import alone costs nothing."""
     heavy = "{'flows.api', 'polars', 'duckdb', 'prefect', 'numpy'}"
     script = (
