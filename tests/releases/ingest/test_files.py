@@ -22,8 +22,10 @@ from flows.specification.file import load_spec
 from flows.specification.sections.hierarchy import Ordered, Values
 from flows.specification.starters.starter import starter
 from storage.errors import InputError, SpecError, UsageError
+from tasks.ingest.sources import files
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.tables import opened
+from tests.support.many_rows import DUCKDB, filled_files, taken
 from tests.support.tables import AREAS, GOOD, LEVELS, N1, N2, S1, TRIPS, UNKNOWN, csv, shown_by, trips
 
 
@@ -768,13 +770,35 @@ def test_files_of_a_list_may_be_written_in_different_ways(place):
     assert place.ingested(table=["one.csv", "two.csv.gz", "three.parquet"]) == GOOD
 
 
-def test_many_files_are_read_in_one_pass(place):
-    """Hundreds of files give the sums of all their rows, and the same fingerprint as one file."""
+def test_many_files_are_read_in_one_pass(place, monkeypatch):
+    """Hundreds of files give the sums of all their rows and the fingerprint of one file, with one read of all, and one once more."""
     rows = [(N1, N2, number % 5) for number in range(1_000)]
     in_parts(place.folder / "many", ".parquet", [rows[first::250] for first in range(250)])
+    reads = list[int]()
+
+    def counted(form: object, of_form: Sequence[object], *given: Any) -> list[str]:
+        reads.append(len(of_form))
+        return reading(form, of_form, *given)
+
+    reading = files._reading
+    monkeypatch.setattr(files, "_reading", counted)
     assert place.ingested(table="many") == {(N1, N2): 2_000}
+    found = place.plan(table="many").read_table().content.records
+    assert [many for many in reads if many > 1] == 2 * [125, 125]  # the two orders of columns, for each
     place.write("trips.csv", csv(("home", "work", "people"), rows))
-    assert place.plan(table="many").read_table().content.records == place.plan().read_table().content.records
+    assert found == place.plan().read_table().content.records
+
+
+@pytest.mark.thorough  # ten million rows
+@pytest.mark.heavy("ten million rows")
+def test_ten_million_rows_in_files_need_no_more_memory_than_their_bound(tmp_path):
+    """The fingerprint takes no more than DuckDB's batches beside the plan; ingest that and its share; every record arrives."""
+    rows, batches = 10_000_000, 2**26  # the rows as Arrow would be 500 MB
+    spec = filled_files(40, rows, 100_000, tmp_path)
+    plan, fingerprint, taken_in = (taken(spec, step) for step in ("plan", "fingerprint", "ingest"))
+    assert fingerprint.peak <= plan.peak + batches
+    assert taken_in.peak <= plan.peak + DUCKDB + batches
+    assert taken_in.records == sum(1 + n % 3 for n in range(1, rows + 1))
 
 
 @pytest.mark.parametrize("other", ["parts/*.csv", ["parts/2.csv", "parts/0.csv", "parts/1.csv"], "trips.csv"])
