@@ -181,7 +181,7 @@ def plan(spec: Spec) -> "Forecast":
     from flows.forecast.answer import plan_answer
     from flows.planning.plan import make_plan
 
-    with _file(spec) as file:
+    with _file(spec, only_headers=True) as file:
         return plan_answer(make_plan(file))
 
 
@@ -194,7 +194,7 @@ def plan_page(spec: Spec) -> str:
     from flows.forecast import page
     from flows.planning.plan import make_plan
 
-    with _file(spec) as file:
+    with _file(spec, only_headers=True) as file:
         return page.plan_page(make_plan(file))
 
 
@@ -207,7 +207,7 @@ def check(spec: Spec) -> "PassedCheck | FailedCheck":
 
     if not isinstance(spec, Mapping):
         return check_answer(Path(spec))
-    with _closed_to_others(), frames_in_files(spec) as keys:
+    with _closed_to_others(), frames_in_files(spec, only_headers=True) as keys:
         return check_answer(Path.cwd() / NOT_IN_A_FILE, _text(keys))
 
 
@@ -351,12 +351,12 @@ def _releasing() -> Iterator[None]:
 
 
 @contextmanager
-def _file(spec: Spec) -> Iterator[SpecFile]:
-    """Yield a spec; that of some keys as if they were in a file of the working directory."""
+def _file(spec: Spec, *, only_headers: bool = False) -> Iterator[SpecFile]:
+    """Yield a spec; that of some keys as if they were in a file of the working directory. For arguments see `frames_in_files`."""
     if not isinstance(spec, Mapping):
         yield load_spec(Path(spec))
         return
-    with _closed_to_others(), frames_in_files(spec) as keys:
+    with _closed_to_others(), frames_in_files(spec, only_headers=only_headers) as keys:
         file = parse_spec(_text(keys), Path.cwd() / NOT_IN_A_FILE)
         check_daily(file.spec)
         yield file

@@ -27,6 +27,7 @@ from flows.specification.undecided import Undecided, marked_in
 from flows.specification.yaml import keys_in
 from storage.database.connections import store
 from storage.errors import SpecError, TrellisError
+from storage.machine.caller import tell_caller
 from tasks.ingest.sources.csv_files import Dialect
 from tasks.ingest.sources.locations import matrix_at, table_at
 from tasks.ingest.tables import Table, check_columns, opened
@@ -94,6 +95,8 @@ class _Problems(list[TrellisError]):
     def check_table(self, at: Callable[[], Table], columns: Sequence[str]) -> None:
         """Add why there is no table at a place, or which columns its header lacks."""
         if table := self.kept(at):
+            if table.remark:
+                tell_caller(table.remark)
             try:
                 with duckdb.connect() as con, opened(con, table) as rows:
                     for column in dict.fromkeys(columns):

@@ -62,12 +62,13 @@ def release(
     from flows.run.reservation import new_release
 
     began = time.monotonic()
-    planned = _planned(spec, records, approved_plan)
-    if dry_run:
-        _rehearse(planned, output, different_people, as_json)
-        return
-    terminal.doing(f"reading {planned.source.table.name}")
-    made = new_release(planned, output, different_people=different_people)
+    with heard_by_caller():
+        planned = _planned(spec, records, approved_plan)
+        if dry_run:
+            _rehearse(planned, output, different_people, as_json)
+            return
+        terminal.doing(f"reading {planned.source.table.name}")
+        made = new_release(planned, output, different_people=different_people)
     on_server = planned.file.spec.run.prefect if server is None else server
     _make(made.id, began, as_json, on_server=on_server, planned=(planned, made))
 
@@ -210,7 +211,7 @@ def _rehearse(planned: "Plan", output: Path | None, different_people: bool, as_j
     from flows.run.driver import rehearse
     from flows.run.runner import submit_to
 
-    with ThreadPoolExecutor(1) as executor, heard_by_caller():
+    with ThreadPoolExecutor(1) as executor:
         rehearse(planned, submit_to(executor), output, different_people=different_people)
     forecast = replace(plan_answer(planned), dry_run=True)
     if different_people:

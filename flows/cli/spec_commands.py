@@ -10,6 +10,7 @@ from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer, pri
 from flows.console import terminal
 from flows.console.comparison_view import show_comparison
 from flows.console.plan_view import show_check, show_decisions, show_plan, show_starter, show_synthesised
+from storage.machine.caller import heard_by_caller
 
 _EPSILONS = ["0.1,1,10"]  # of `compare`, unless others are named
 
@@ -38,7 +39,8 @@ def new(
     """Begin a spec for a table: guess its columns from the header. Reads no row of it."""
     from flows.specification.starters.starter import starter_answer
 
-    answer = starter_answer(table, out, codebook, every_key=every_key)
+    with heard_by_caller():
+        answer = starter_answer(table, out, codebook, every_key=every_key)
     if as_json:
         print_json(answer)
     else:
@@ -50,7 +52,8 @@ def check(spec: SpecPath, as_json: AsJson = False) -> int:
     terminal.doing(f"checking {spec}")
     from flows.answers.check import check_answer
 
-    answer = check_answer(spec)
+    with heard_by_caller():
+        answer = check_answer(spec)
     print_answer(answer, as_json, show_check)
     return DONE if answer.ok else WRONG
 

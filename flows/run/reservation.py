@@ -22,6 +22,7 @@ from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, SpecError
 from storage.ledger.events import note, read_books
 from storage.ledger.recognition import keep_recognised, known_contents, same_place
+from storage.machine.caller import tell_caller
 from storage.machine.clock import utc_now
 from storage.machine.home import give_up_claim
 from storage.releases.approvals import keep_approved_plan
@@ -41,6 +42,8 @@ def admission_now(
     """
     check_writable(output)
     sweep_orphans()
+    if remark := plan.source.table.remark:
+        tell_caller(remark)
     table = plan.read_table()
     with store() as con:
         return admission(

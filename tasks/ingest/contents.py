@@ -96,7 +96,7 @@ def _read(
 
 
 def _in_memory() -> Connection:
-    """Return a database that writes nothing: a view may sort records, which may lie on no disk but in the vault."""
+    """Return a database that writes nothing: a view may sort records, which DuckDB would write where nobody deletes them."""
     con = duckdb.connect(config={"temp_directory": ""})
     con.execute("SET enable_progress_bar = false")
     return con

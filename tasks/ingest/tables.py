@@ -34,7 +34,7 @@ class TableRows:
         scan: returns, for some of the columns, the SQL of all rows, for use in FROM. Each call reads the rows once.
         types: of columns whose values are not text, as SQL names them, where they are known.
         header: the names of all columns as a file has them, blank ones too; empty where none can be blank.
-        lacking: of columns that some files of the table have: the name of one that has not.
+        lacking: of columns that some files of the table have: one that has not.
         decimal: the mark before the fraction of a number; empty where nobody says it, and a text such as 1.000 may be 1000.
     """
 
@@ -43,7 +43,7 @@ class TableRows:
     types: Mapping[str, str] = field(default_factory=dict)
     header: Sequence[str] = ()
     decimal: str = ""
-    lacking: Mapping[str, str] = field(default_factory=dict)
+    lacking: Mapping[str, "Table"] = field(default_factory=dict)
 
     def number(self, text: str) -> str:
         """Return the SQL of a number with a point before its fraction, given that of its text; then a comma sets thousands apart."""
@@ -88,6 +88,11 @@ class Table(ABC):
     @abstractmethod
     def at_place(self) -> RecognisedTable:
         """Return it as the ledger recognises it by its place alone. Does not open it."""
+
+    @property
+    def remark(self) -> str:
+        """What only the caller may hear of it before it is read; empty where there is nothing."""
+        return ""
 
     @property
     def paths(self) -> Sequence[Path]:
@@ -270,9 +275,9 @@ def check_columns(table: Table, rows: TableRows, wanted: Sequence[str], others: 
     has_header = any(_folded(name) in folded for name in (*wanted, *others))
     for column in map(in_nfc, wanted):
         if column not in rows.names:
-            spaced, file = folded.get(_folded(column), ""), rows.lacking.get(column, "")
-            raise table.fault(
-                f"{table.name} has no column {column}{' in ' if file else ''}{file}.",
+            spaced, part = folded.get(_folded(column), ""), rows.lacking.get(column)
+            raise (part or table).fault(
+                f"{table.name} has no column {column}{f' in {part.name}' if part else ''}.",
                 f'Its name there is "{spaced}": delete the blanks around it.'
                 if spaced != spaced.strip()
                 else (did_you_mean(column, rows.names, 0.75) if has_header else "")

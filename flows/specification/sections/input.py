@@ -73,7 +73,7 @@ class Input(Keys):
             postgresql://host:port/database::schema.table, or a query in place of schema.table. A path is relative to the spec;
             ${NAME} comes from the environment, and so do the user and the password of a database, as PGUSER and PGPASSWORD or
             PGPASSFILE. Must be given without matrix.
-        matrix: In place of table, counts of trips as a matrix of zones: file.omx::matrix, or a .csv or .csv.gz file with
+        matrix: In place of table, counts of trips as a matrix of zones: file.omx::matrix, or a .csv, .csv.gz or .csv.zst file with
             destinations in the first line and origins in the first column. Its rows are origins. It needs no origin,
             destination and count.
         csv: How the file is written, if it is CSV.

@@ -12,7 +12,9 @@ from urllib.parse import unquote
 import duckdb
 
 from storage.database.connections import Connection, file_literal
+from storage.errors import InputError
 from storage.ledger.recognition import RecognisedTable, table_at_place
+from storage.machine.caller import tell_caller
 from storage.machine.files import sha256_of
 from storage.machine.fingerprints import fingerprint_of_file
 from tasks.ingest.sources.csv_files import CAUSES, UTF8, Dialect, begin_of, decoded, encoding_of, header_of
@@ -49,19 +51,21 @@ class FileTable(Table):
         inner: the table inside the file, where it may hold several; None for other kinds of file.
         csv: how it is written, if it is CSV.
         below: the folder below which names of folders, such as year=2025, are columns; None where they are not.
+        number: what errors call a file that a folder or a pattern finds, such as file 2 of 3; empty where the spec names it.
     """
 
     path: Path
     inner: str | None = None
     csv: Dialect = field(default=Dialect(), kw_only=True)
     below: Path | None = field(default=None, kw_only=True)
+    number: str = field(default="", kw_only=True)
 
     _program: ClassVar[str] = "duckdb"
 
     @property
     def name(self) -> str:
-        """The name of the file."""
-        return self.path.name
+        """The name of the file, or its number where its name is as confidential as its rows."""
+        return self.number or self.path.name
 
     @property
     def location(self) -> str:
@@ -202,6 +206,12 @@ class FileTable(Table):
                     f"Close the program that has the database open, or open and close it once with `{self._program}`.",
                 )
 
+    def fault(self, text: str, hint: str = "") -> InputError:
+        """Return a refusal of the table; which file a number is, only the caller hears."""
+        if self.number:
+            tell_caller(f"{self.number} is {self.path}.")
+        return Table.fault(self, text, hint)
+
     def cause(self, message: str) -> str:
         """Return the cause of DuckDB's error message about a file of text."""
         causes = _JSON_CAUSES if self.ending in _OF_OBJECTS else CAUSES
@@ -239,15 +249,17 @@ def rows_of_files(con: Connection, files: Sequence[FileTable], register: Callabl
         parts = []
         for (form, values), of_form in alike.items():
             given = [
-                f", {'NULL' if value is None else literal(value)} AS {identifier(key)}"
+                f"{'NULL' if value is None else literal(value)} AS {identifier(key)}"
                 for key, value in zip(outside, values, strict=True)
             ]
-            parts += [f"SELECT *{''.join(given)} FROM {read}" for read in _reading(form, of_form, inside, register)]
+            of_row = ", ".join([*map(identifier, inside), *given])
+            own = inside or form.names[:1]
+            parts += [f"SELECT {of_row} FROM {read}" for read in _reading(form, of_form, own, register)]
         return f"({' UNION ALL BY NAME '.join(parts)})"
 
     kinds = {name: kind for _, form, _ in formed for name, kind in zip(form.names, form.kinds or (), strict=False)}
     decimal = next((file.csv.decimal for file, form, _ in formed if form.kinds is None), "")
-    lacking = {name: file.name for file, form, of in formed for name in known - {*form.names, *of}}
+    lacking = {name: file for file, form, of in formed for name in known - {*form.names, *of}}
     return TableRows([*names, *keys], scan, not_text(kinds), first.names, decimal, lacking)
 
 

@@ -24,7 +24,7 @@ _INNER = re.compile(r"(?P<place>(?:\w+://(?:\[[^\]]*\])?)?.*?)::(?P<inner>.*)", 
 _TABLES = (*ENDINGS, ".xlsx")
 _OF_INNER = (".duckdb", ".xlsx", *SQLITE_ENDINGS)
 _SHAPE_FILES = (".geojson", ".parquet", ".gpkg")
-_MATRICES, _CSV = (".csv", ".csv.gz"), (".csv", ".csv.gz", ".csv.zst")
+_CSV = (".csv", ".csv.gz", ".csv.zst")
 _SHEET = "Save it as .xlsx, or the sheet as CSV (UTF-8), with codes as text: a spreadsheet drops their leading zeros."
 _PACKAGE = (
     "Save it as .parquet or .csv with the program that wrote it, with codes as text; a weight is no count of records."
@@ -50,7 +50,7 @@ _OF_TABLE = (
     f"Name a database as postgresql://HOST:PORT/DATABASE::SCHEMA.TABLE. {_LOGIN}",
 )
 _OF_MATRIX = (
-    f"a file that ends in {', '.join(_MATRICES)} or .omx::<matrix>",
+    f"a file that ends in {', '.join(_CSV)} or .omx::<matrix>",
     "Matrices come from files only. A table of a database with a row per pair of zones is named by input.table.",
 )
 _OF_SHAPES = (
@@ -107,7 +107,7 @@ def _one_at(field: str, location: str, base: Path, csv: Dialect) -> Table:
 
 
 def matrix_at(field: str, location: str, base: Path, zones: str | None = None, csv: Dialect | None = None) -> Matrix:
-    """Return the matrix at `file.omx::matrix`, `file.csv` or `file.csv.gz`, relative to `base`.
+    """Return the matrix at `file.omx::matrix` or a CSV file, packed or not, relative to `base`.
 
     Args:
         zones: the lookup that names the zones of an OMX file.
@@ -117,9 +117,9 @@ def matrix_at(field: str, location: str, base: Path, zones: str | None = None, c
     """
     file, _, inner = location.partition("::")
     path = _path(field, file, location, base, _OF_MATRIX)
-    if not _ends_in(path, ".omx" if inner else _MATRICES):
+    if not _ends_in(path, ".omx" if inner else _CSV):
         raise InputError(
-            f"{field} must end in {', '.join(_MATRICES)} or .omx::<matrix>, got {path.name}.",
+            f"{field} must end in {', '.join(_CSV)} or .omx::<matrix>, got {path.name}.",
             field=field,
             hint="Name the matrix inside of it: file.omx::matrix." if _ends_in(path, ".omx") else "",
         )

@@ -61,7 +61,7 @@ class SqliteTable(FileTable):
         try:
             # DuckDB reads batches in threads of its own, one after the other
             with closing(sqlite3.connect(address, uri=True, check_same_thread=False)) as base:
-                # a view may sort records, which may lie on no disk but in the vault
+                # a view may sort records, which SQLite would write where nobody deletes them
                 base.execute("PRAGMA temp_store = MEMORY")
                 yield base
         except (sqlite3.Error, UnicodeDecodeError):  # their texts may quote a value

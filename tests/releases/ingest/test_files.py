@@ -22,9 +22,11 @@ from flows.specification.file import load_spec
 from flows.specification.sections.hierarchy import Ordered, Values
 from flows.specification.starters.starter import starter
 from storage.errors import InputError, SpecError, UsageError
+from tasks.ingest.sources import files
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.tables import opened
-from tests.support.tables import AREAS, GOOD, LEVELS, N1, N2, S1, TRIPS, csv, shown_by, trips
+from tests.support.many_rows import DUCKDB, filled_files, taken
+from tests.support.tables import AREAS, GOOD, LEVELS, N1, N2, S1, TRIPS, UNKNOWN, csv, shown_by, trips
 
 
 def lines(*rows: Sequence[object], separator: str = ",") -> str:
@@ -697,16 +699,64 @@ def test_names_of_folders_are_columns(place, table):
         place.ingested(table=f"years/home={N1}/kind=a%2F0/part.csv")
 
 
-def test_the_file_that_lacks_a_column_is_named(place):
-    """Of several files, the refusal names one without the column, and no folder, whose name may be a code."""
+@pytest.mark.parametrize("table", ["parts", "parts/*/*"])
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("odd.csv", "home,Work,people\n", r"has no column work in file 4 of 4"),
+        ("odd.csv", "home;work;people\n", r"file 4 of 4 must use commas"),
+        ("odd.csv", b"\x1f\x8b\x08", r"file 4 of 4 cannot be read as CSV in UTF-8"),
+        ("odd.csv.gz", "", r"has files that end in \.csv and in \.csv\.gz"),
+        ("odd.txt", "", r"input\.table must name files that end in .* and parts/\*/\* finds others"),
+    ],
+)
+def test_files_that_are_found_are_named_to_the_caller_alone(place, capfd, table, name, content, told):
+    """The names of files in a folder may be codes: a refusal has their number, and the caller hears which file that is."""
     in_parts(place.folder / "parts" / f"home={N1}", ".csv", SINGLE)
-    place.write(f"parts/home={N1}/odd.csv", "home,Work,people\n")
-    with pytest.raises(InputError, match=r"parts has no column work in odd\.csv\.") as refused:
-        place.ingested(table="parts")
-    assert N1 not in shown_by(refused.value)
+    named = f"x{UNKNOWN}-{name}"
+    place.write(f"parts/home={N1}/{named}", content)
+    if table == "parts" and name == "odd.txt":
+        place.release(table=table)
+        assert capfd.readouterr().err == "input.table passes over files: .txt (1).\n"
+        return
+    with pytest.raises(InputError, match=told) as refused:
+        place.ingested(table=table)
+    assert not any(code in shown_by(refused.value) for code in (N1, UNKNOWN))
+    assert (named in capfd.readouterr().err) == (name != "odd.csv.gz")
+
+
+def test_files_that_are_passed_over_are_counted_for_the_caller(place, capfd):
+    """By their endings, before a table is charged and by `check`; hidden files and what programs leave are not worth a word."""
+    in_parts(place.folder / "parts", ".csv", SINGLE)
+    for name in ("a.TXT", "b.tsv", "c.tsv", "none", "_may.csv", "_SUCCESS", ".hidden.csv"):
+        place.write(f"parts/{name}", "")
+    told = "input.table passes over files: (none) (1), .tsv (2), .txt (1), _*.csv (1).\n"
+    place.release(table="parts")
+    assert capfd.readouterr().err == told
+    assert check_answer(place.spec(table="parts")).ok
+    assert capfd.readouterr().err == told
+
+
+def test_a_pattern_that_finds_folders_is_told(place):
+    """Their files are what the next pattern finds."""
+    in_parts(place.folder / "parts", ".csv", SINGLE)
     with pytest.raises(InputError, match="there is no file") as refused:
         place.ingested(table="p*")
     assert "finds folders" in refused.value.hint
+
+
+@pytest.mark.parametrize("ending", [".csv", ".ndjson", ".parquet"])
+def test_files_of_which_only_folders_share_a_column(place, ending):
+    """A column that the names of folders have is read beside files that have no column in common, and one has it itself."""
+    for home, name in ((N1, "home"), (S1, "other")):
+        folder = place.folder / "parts" / f"home={home}"
+        in_parts(folder, ending, [])
+        table = pl.DataFrame({name: ["x", "y"]})
+        (table.write_csv if ending == ".csv" else table.write_ndjson if ending == ".ndjson" else table.write_parquet)(
+            folder / f"0{ending}"
+        )
+    with duckdb.connect() as con, opened(con, table_at("input.table", "parts", place.folder)) as rows:
+        assert sorted(con.sql(f"SELECT * FROM {rows.scan(['home'])}").fetchall()) == [(N1,), (N1,), (S1,), (S1,)]
 
 
 def test_files_of_a_list_may_be_written_in_different_ways(place):
@@ -720,13 +770,35 @@ def test_files_of_a_list_may_be_written_in_different_ways(place):
     assert place.ingested(table=["one.csv", "two.csv.gz", "three.parquet"]) == GOOD
 
 
-def test_many_files_are_read_in_one_pass(place):
-    """Hundreds of files give the sums of all their rows, and the same fingerprint as one file."""
+def test_many_files_are_read_in_one_pass(place, monkeypatch):
+    """Hundreds of files give the sums of all their rows and the fingerprint of one file, with one read of all, and one once more."""
     rows = [(N1, N2, number % 5) for number in range(1_000)]
     in_parts(place.folder / "many", ".parquet", [rows[first::250] for first in range(250)])
+    reads = list[int]()
+
+    def counted(form: object, of_form: Sequence[object], *given: Any) -> list[str]:
+        reads.append(len(of_form))
+        return reading(form, of_form, *given)
+
+    reading = files._reading
+    monkeypatch.setattr(files, "_reading", counted)
     assert place.ingested(table="many") == {(N1, N2): 2_000}
+    found = place.plan(table="many").read_table().content.records
+    assert [many for many in reads if many > 1] == 2 * [125, 125]  # the two orders of columns, for each
     place.write("trips.csv", csv(("home", "work", "people"), rows))
-    assert place.plan(table="many").read_table().content.records == place.plan().read_table().content.records
+    assert found == place.plan().read_table().content.records
+
+
+@pytest.mark.thorough  # ten million rows
+@pytest.mark.heavy("ten million rows")
+def test_ten_million_rows_in_files_need_no_more_memory_than_their_bound(tmp_path):
+    """The fingerprint takes no more than DuckDB's batches beside the plan; ingest that and its share; every record arrives."""
+    rows, batches = 10_000_000, 2**26  # the rows as Arrow would be 500 MB
+    spec = filled_files(40, rows, 100_000, tmp_path)
+    plan, fingerprint, taken_in = (taken(spec, step) for step in ("plan", "fingerprint", "ingest"))
+    assert fingerprint.peak <= plan.peak + batches
+    assert taken_in.peak <= plan.peak + DUCKDB + batches
+    assert taken_in.records == sum(1 + n % 3 for n in range(1, rows + 1))
 
 
 @pytest.mark.parametrize("other", ["parts/*.csv", ["parts/2.csv", "parts/0.csv", "parts/1.csv"], "trips.csv"])
@@ -748,14 +820,29 @@ def test_the_ledger_recognises_rows_in_other_files(place, other):
         (["parts/0.csv", "codes.xlsx"], "must name files that end in"),
         (["postgresql://a/b::c.d"], "must be a file"),
         ([], "must not be empty"),
-        ("both", "has files that end in .csv and in .parquet"),
+        *((of_both, r"has files that end in \.csv and in \.parquet") for of_both in ("both", "both/*", "b*/0*")),
+        *(
+            (of_packed, r"has files that end in \.csv and in \.csv\.gz")
+            for of_packed in ("packed", "packed/*", ["packed/0.*"])
+        ),
+        *(
+            (of_linked, "must name each file once")
+            for of_linked in ("linked", "linked/*", ["linked/hard.csv", "linked/0.csv"])
+        ),
     ],
 )
 def test_places_without_a_table_are_refused(place, table, told):
     """What finds no file, a file twice, or files that may hold the same rows, is refused by the key."""
     in_parts(place.folder / "parts", ".csv", SINGLE)
-    for ending in (".csv", ".parquet"):
-        in_parts(place.folder / "both", ending, SINGLE)
+    for folder, ending in (
+        ("both", ".csv"),
+        ("both", ".parquet"),
+        ("packed", ".csv"),
+        ("packed", ".csv.gz"),
+        ("linked", ".csv"),
+    ):
+        in_parts(place.folder / folder, ending, SINGLE)
+    (place.folder / "linked" / "hard.csv").hardlink_to(place.folder / "linked" / "0.csv")
     (place.folder / "empty").mkdir()
     (place.folder / "codes.xlsx").touch()
     with pytest.raises((InputError, SpecError), match=told) as refused:

@@ -14,6 +14,7 @@ import pytest
 
 import trellis
 from flows.run.ending import clean
+from flows.specification import frames
 from flows.specification.frames import frames_in_files
 from storage.errors import Interrupted, SpecError, UsageError
 from tests.support.ages import EXACT, SPEC, draw_people
@@ -62,6 +63,33 @@ def test_a_data_frame_is_a_table_and_a_codebook(home: Path, kind: str) -> None:
     assert found.manifest.spec["input"]["table"] == "input-table.parquet"
     assert not list((home / "tmp").glob("frames-*"))
     assert trellis.verify(found.folder).ok
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_nobody_looks_at_is_in_no_file(home: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """No row of a confidential data frame for `check` and `plan`; for releases the columns that a spec names or the ledger knows."""
+    people = draw_people().with_columns(name=pl.lit("Mario Rossi"), mode=pl.lit("walks"))
+    spec, written = spec_of(kind, people), list[pl.DataFrame]()
+    spec["input"] = spec["input"] | {"table": [KINDS[kind](people)]}
+    delete = frames.rmtree
+
+    def kept(folder: Path, **keys: Any) -> None:
+        written.extend(map(pl.read_parquet, folder.glob("input-table*.parquet")))
+        delete(folder, **keys)
+
+    monkeypatch.setattr(frames, "rmtree", kept)
+    assert trellis.check(spec).ok
+    trellis.plan(spec)
+    trellis.plan_page(spec)
+    assert [table.height for table in written] == [0, 0, 0]
+    trellis.release(spec)
+    of_mode = {"name": "modes", "dataset": "modes", "hierarchy": {"mode": {"values": ["walks", "rides"]}}}
+    of_mode |= {"input": {"table": KINDS[kind](people), "features": ["mode"]}, "release": {"order": ["mode"]}}
+    with pytest.raises(UsageError, match="was used by dataset"):
+        trellis.release(spec | of_mode)
+    for table, columns in zip(written[3:], ({"zone", "age"}, {"zone", "age", "mode"}), strict=True):
+        assert {*table.columns} == {*people.columns}
+        assert {name for name in table.columns if table[name].null_count() < table.height} == columns
 
 
 def test_what_a_killed_process_left_of_a_data_frame_is_deleted(home: Path) -> None:

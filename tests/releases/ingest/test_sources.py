@@ -18,6 +18,7 @@ import duckdb
 import numpy as np
 import openmatrix
 import polars as pl
+import pyarrow as pa
 import pytest
 import tables
 import yaml
@@ -147,7 +148,8 @@ def as_matrix(place: Place, rows: Rows) -> dict[str, Any]:
     """Write a CSV matrix, packed."""
     zones, cells = matrix_of(rows)
     lines = [[zone, *map("{:.15g}".format, row)] for zone, row in zip(zones, cells, strict=True)]
-    return OF_MATRIX | {"matrix": place.write("m.csv.gz", gzip.compress(csv(["zone", *zones], lines).encode()))}
+    packed = pa.compress(csv(["zone", *zones], lines).encode(), "zstd", asbytes=True)
+    return OF_MATRIX | {"matrix": place.write("m.csv.zst", packed)}
 
 
 def as_omx(place: Place, rows: Rows) -> dict[str, Any]:
@@ -428,7 +430,7 @@ NO_MATRICES: list[
         "",
     ),
     ("", "codes.omx::trips", None, "input.matrix: codes.omx cannot be read as an OMX matrix.", ""),
-    ("", "od.omx", None, "must end in .csv, .csv.gz or .omx::<matrix>, got od.omx.", "Name the matrix"),
+    ("", "od.omx", None, "must end in .csv, .csv.gz, .csv.zst or .omx::<matrix>, got od.omx.", "Name the matrix"),
     ("", "no.omx::trips", None, "input.matrix: there is no file", ""),
 ]
 

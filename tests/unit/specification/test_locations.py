@@ -110,7 +110,7 @@ def test_what_may_hold_a_password_is_not_repeated(location, tmp_path):
     """What is no file and looks as if it held a user or a password is refused by what the key takes, wherever a place is named."""
     takes = {
         table_at: r"a file, or a table at postgresql://",
-        matrix_at: r"a file that ends in \.csv, \.csv\.gz or \.omx::<matrix>",
+        matrix_at: r"a file that ends in \.csv, \.csv\.gz, \.csv\.zst or \.omx::<matrix>",
         shapes_at: r"a file that ends in \.geojson, \.parquet or \.gpkg",
     }
     for at, words in takes.items():
