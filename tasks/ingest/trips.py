@@ -168,6 +168,11 @@ class End:
         """The codebook down to the finest released level."""
         return down_to(self.codebook, self.axis.finest)
 
+    @property
+    def own_codes(self) -> list[str]:
+        """The codes of the finest level without that of records whose code is not listed, whose name is nobody's form of a code."""
+        return [code for code in self.codebook.to_series(-1) if code != self.axis.unlisted]
+
     def codes(self, rows: TableRows) -> list[str]:
         """Return the SQL of the codes of a row of the table `confidential`, in the order of the levels that they are of.
 
@@ -178,7 +183,7 @@ class End:
             return texts
         if rows.types.get(self.axis.columns[0], "").startswith("TIMESTAMP"):
             texts[0] = f"({texts[0]} || CASE WHEN length({texts[0]}) = 10 THEN ' 00:00' ELSE '' END)"
-        return [self.axis.take.sql(texts[0], self.codebook.to_series(-1), rows.number)]
+        return [self.axis.take.sql(texts[0], self.own_codes, rows.number)]
 
 
 @dataclass(frozen=True, slots=True)
