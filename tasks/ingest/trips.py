@@ -216,6 +216,7 @@ def codes_of_records(con: Connection, table: Table, end: End) -> pl.DataFrame:
     """
     with opened(con, table) as rows:
         check_columns(table, rows, end.axis.columns)
+        _check_first(table, rows, [end])
         codes_of_row = end.codes(rows)
         named = ", ".join(f"{code} AS code_{number}" for number, code in enumerate(codes_of_row))
         there = " AND ".join(f"trim({code}) <> ''" for code in codes_of_row)
@@ -267,6 +268,7 @@ def sum_table(
         also = [column for column in (*group, count, units.column) if column]
         wanted = [*dict.fromkeys([*(column for end in ends for column in end.axis.columns), *also])]
         check_columns(table, rows, wanted)
+        _check_first(table, rows, ends)
         rules = _rules(ends, count, units, group, rows)
         with _joined_as_written(con):
             con.execute(_summed(rows, wanted, ends, count, units, group, rules))
@@ -446,6 +448,21 @@ def _unlisted(end: End, types: Mapping[str, str]) -> tuple[str, str]:
             lacks += f"; column {column} is of type {kind}"
             hint = f"Write it as the codes are written, for example as {_cast(identifier(column), kind, width)} in a view. {hint}"
     return f"{lacks}.", hint
+
+
+def _check_first(table: Table, rows: TableRows, ends: Sequence[End]) -> None:
+    """Refuse to take the beginning of what is not text, by its type: 6001, which was 06001, would be another county, 60."""
+    for end in ends:
+        column, first = end.axis.columns[0], end.axis.take.first if end.axis.take else 0
+        if first and (kind := rows.types.get(column)):
+            cast, width = identifier(column), first + 3
+            raise InputError(
+                f"{table.field}: column {column} must hold text, of which first: {first} is the beginning; it is of type {kind}.",
+                field=end.axis.field,
+                hint=f"Write it in a view as {_cast(cast, kind, width)}, with the length of your codes in place of {width}."
+                if _is_number(kind)
+                else f"Write it as the codes are written, for example as {_cast(cast, kind, 0)} in a view.",
+            )
 
 
 def _is_number(kind: str) -> bool:
