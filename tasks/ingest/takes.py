@@ -26,6 +26,8 @@ _GIVES = {  # examples of the codes that parts of a time can be, and their form 
 _PERIODS = {"day": "strftime({0}, '%Y-%m-%d')", "month": "strftime({0}, '%Y-%m')"}
 _PERIODS |= {"quarter": "strftime({0}, '%Y-Q') || quarter({0})"}
 
+EITHER = "[+-]?[1-9][0-9]{0,2}[.][0-9]{3}"  # a number with a fraction, or one whose thousands are set apart
+
 
 @dataclass(frozen=True, slots=True)
 class Take:
@@ -71,16 +73,19 @@ class Take:
             numbers += map(str, range(len(numbers), last + 1))
         return [number.zfill(_width(codes)) for number in numbers]
 
-    def sql(self, text: str, codes: Collection[str], number_of: Callable[[str], str] = str) -> str:
+    def sql(
+        self, text: str, codes: Collection[str], number_of: Callable[[str], str] = str, *, is_sure: bool = True
+    ) -> str:
         """Return the SQL of the code that is taken, given that of a text; null where there is none. `number_of` is `TableRows.number`.
 
-        The codes of the axis, which are public, say how numbers are written: with zeros before them, or as 2024-05.
+        The codes of the axis, which are public, say how numbers are written: with zeros before them, or as 2024-05. Unless it is sure that
+        a point is before a fraction, 1.250, which may be 1250, has a code where both are in the same bin.
         """
         if self.bins:
-            number = f"TRY_CAST({number_of(text)} AS DOUBLE)"
-            cases = zip(self.bins, map(literal, bin_codes(self.bins)), strict=True)
-            whens = [f"WHEN {number} >= {low} THEN {code}" for low, code in cases]
-            return f"CASE WHEN isfinite({number}) THEN CASE {' '.join(whens[::-1])} END END"
+            number = number_of(text)
+            code, grouped = self._bin_of(number), self._bin_of(f"replace({number}, '.', '')")
+            is_same = f"NOT regexp_full_match(trim({number}), '{EITHER}') OR {code} IS NOT DISTINCT FROM {grouped}"
+            return code if is_sure else f"CASE WHEN {is_same} THEN {code} END"
         if not self.take:
             return f"left({text}, {self.first})" if self.first else text
         moment, numbers = self._moment(text := f"trim({text})"), [code for code in codes if code.isdecimal()]
@@ -92,6 +97,13 @@ class Take:
             is_long = any(int(code) > 23 for code in numbers)
             number = f"coalesce({number}, {alone if is_long else f'CASE WHEN {alone} < 48 THEN {alone} % 24 END'})"
         return f"printf('%0{_width(codes)}d', ({number})::BIGINT)"
+
+    def _bin_of(self, number: str) -> str:
+        """Return the SQL of the bin of a number, given that of its text."""
+        number = f"TRY_CAST({number} AS DOUBLE)"
+        cases = zip(self.bins, map(literal, bin_codes(self.bins)), strict=True)
+        whens = [f"WHEN {number} >= {low} THEN {code}" for low, code in cases]
+        return f"CASE WHEN isfinite({number}) THEN CASE {' '.join(whens[::-1])} END END"
 
     def _moment(self, text: str) -> str:
         """Return the SQL of a local time. DuckDB passes over what it does not know behind one, such as PM, and a day alone has no hour."""

@@ -92,9 +92,9 @@ def test_only_text_has_a_beginning(
     """A number has lost its zeros, and would be in the area of another: its type is refused, which does not depend on the records."""
     keys = features({"first": 2}, values=["06", "60"], **{"unlisted": unlisted} if unlisted else {})
     for rows in (column, column.head(0)):
-        pl.DataFrame({"started_at": rows, "years": [3] * len(rows)}, schema_overrides={"years": pl.Int64}).write_parquet(
-            place.folder / "people.parquet"
-        )
+        pl.DataFrame(
+            {"started_at": rows, "years": [3] * len(rows)}, schema_overrides={"years": pl.Int64}
+        ).write_parquet(place.folder / "people.parquet")
         error, said = place.refusal(capfd, **keys | {"table": "people.parquet"})
         assert f"must hold text, of which first: 2 is the beginning; it is of type {kind}." in str(error)
         assert cast in error.hint
