@@ -395,11 +395,11 @@ def _rules(
             unlisted = f"NOT ({blank}) AND codes_{number}.area IS NULL"
             rules.append(RowRule(blank, end.axis.field, f"{column} must not be empty."))
             if end.axis.take and end.axis.take.bins:
-                number = table.number(f"trim({_text_of(end.axis.columns[0])})")
+                taken = table.number(f"trim({_text_of(end.axis.columns[0])})")
                 why = {_GROUPED: _NO_GROUPS} if table.decimal else {EITHER: _EITHER, _GROUPED: _NO_GROUPS}
                 rules += [
                     RowRule(
-                        f"{unlisted} AND regexp_full_match({number}, '{form}')",
+                        f"{unlisted} AND regexp_full_match({taken}, '{form}')",
                         end.axis.field,
                         f"{column} {lacks}",
                         how,
