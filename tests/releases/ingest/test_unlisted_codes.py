@@ -10,7 +10,7 @@ from flows.api import open_release
 from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from storage.counts.shard_files import read_codebook
-from storage.errors import InputError
+from storage.errors import InputError, UsageError
 from storage.machine.home import shard_folder
 from tasks.folder.verify.folder import verify
 from tasks.ingest.task import ingest, read_in_memory
@@ -124,6 +124,20 @@ def test_features_have_such_an_area(
     assert verify(folder) == []
     answer = open_release(folder).query(mode="?").row(0, named=True)
     assert answer["low"] - 100 <= (2000 if mode["values"] == 2 else 1000) <= answer["high"] + 100
+
+
+def test_that_area_is_asked_for_by_its_code(place: Place) -> None:
+    """It has one code at all levels, and is one area: nobody need name a level. Two areas of one code still need one."""
+    place.write("codebook.csv", csv(LEVELS, [*AREAS, ("05", "0501", "05"), ("05", "0501", "050102")]))
+    place.write("trips.csv", trips((UNKNOWN, N1, 500), (N1, N1, 300)))
+    released = open_release(place.release(**hierarchy(unlisted=OTHER)))
+    plain, *named = (
+        released.query(origin=asked).row(0, named=True) for asked in (OTHER, *(f"{level}={OTHER}" for level in LEVELS))
+    )
+    assert plain["low"] - 100 <= 500 <= plain["high"] + 100
+    assert all((of["count"], of["low"], of["high"]) == (plain["count"], plain["low"], plain["high"]) for of in named)
+    with pytest.raises(UsageError, match="05 is a code at the levels"):
+        released.query(origin="05")
 
 
 def recoded(place: Place, rows: list[tuple[str, ...]], **also: Any) -> dict[str, Any]:
