@@ -85,7 +85,10 @@ def read_recode(recode: Recode, codebook: pl.DataFrame) -> pl.DataFrame:
     old, new = read.rename(dict(zip(columns, ("old", "new"), strict=True)))
     codes = pl.DataFrame([old, new]).unique()
     several = codes["old"].filter(codes["old"].is_duplicated())
-    split = "A record would be split by weights, and a part of a record is no record. Release down to a level at which both are one area."
+    split = (
+        "A record would be split by weights, and a part of a record is no record. Keep one of its rows; or take a codebook of larger areas,"
+        " so that both are in one of them, and recode every code to these."
+    )
     for column, at_fault, rule, hint in (
         (recode.old, is_blank(old), "must not be empty", ""),
         (

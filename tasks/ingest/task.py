@@ -26,6 +26,7 @@ from tasks.tree.order import Tree
 from tasks.work.stage import stage
 
 _CODEBOOK = "its areas would reveal who is in it.", "Give a public codebook of all areas, in a file of its own."
+_TAKEN = "List what records can have: without its code, a record would be refused, or be in the area of all others."
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +92,10 @@ def read_ends(source: TableSource) -> tuple[End, ...]:
 
     ends = tuple(map(end_of, source.axes))
     for end in ends:
-        codes, take = [*end.codebook.to_series(-1)], end.axis.take
-        if take and codes and (fault := take.fault([code for code in codes if take.bins or code != end.axis.unlisted])):
+        take = None if end.codebook.is_empty() else end.axis.take
+        if take and (fault := take.fault(end.own_codes, end.axis.unlisted)):
             field = end.axis.codebook.field if isinstance(end.axis.codebook, Table) else end.listed_by
-            raise InputError(f"{field} {fault}.", field=field, hint="Otherwise no record can have these codes.")
+            raise InputError(f"{field} {fault}.", field=field, hint=_TAKEN)
     return tuple(
         replace(end, recoded=read_recode(end.axis.recode, end.codebook)) if end.axis.recode else end for end in ends
     )

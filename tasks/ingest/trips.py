@@ -17,7 +17,7 @@ from storage.machine.caller import tell_caller
 from tasks.ingest.areas import Boundaries, Labels
 from tasks.ingest.codebook import ListedCodes, Recode, Unlisted, down_to
 from tasks.ingest.tables import Table, TableRows, check_columns, identifier, opened
-from tasks.ingest.takes import Take
+from tasks.ingest.takes import EITHER, Take
 from tasks.tree.axis import IntArray, axis_from_codebook
 from tasks.tree.ordered import OrderedAxis
 from tasks.tree.true_tree import LARGEST_TOTAL
@@ -93,10 +93,10 @@ _GROUPED = rf"[+]?[0-9]{{1,3}}({_MARK}[0-9]{{2,3}})*{_MARK}[0-9]{{3}}([.,][0-9]*
 _GROUPED += r"|[+]?[0-9]{1,3}([.][0-9]{3})+,[0-9]*|[+]?[0-9]{1,3}([.][0-9]{3}){2,}"
 _THOUSAND = "[+]?[0-9]{1,3}[.]000"  # or a number with a fraction of 0
 _NUMBER = "[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)"
-_NO_GROUPS = "It has thousands separators, as in 1,234: write the counts as digits alone, as in 1234."
+_NO_GROUPS = "It has thousands separators, as in 1,234: write numbers as digits alone, as in 1234."
 _EITHER = (
-    "A count such as 1.000 may be 1 or 1000. Write the counts as digits alone; or say beside the key that names the file which mark is"
-    ' before a fraction, with csv: {decimal: "."} for 1, and csv: {decimal: ","} where points set thousands apart.'
+    "A number such as 1.000 may be 1 or 1000. Where points set thousands apart, write it without them. Where they are before a fraction,"
+    ' say so beside the key that names the file, with csv: {decimal: "."}.'
 )
 _NO_TEXTS = (
     "It has texts in place of numbers, such as * or <5 where counts are suppressed. They cannot be read as 0, which would be false:"
@@ -168,6 +168,11 @@ class End:
         """The codebook down to the finest released level."""
         return down_to(self.codebook, self.axis.finest)
 
+    @property
+    def own_codes(self) -> list[str]:
+        """The codes of the finest level without that of records whose code is not listed, whose name is nobody's form of a code."""
+        return [code for code in self.codebook.to_series(-1) if code != self.axis.unlisted]
+
     def codes(self, rows: TableRows) -> list[str]:
         """Return the SQL of the codes of a row of the table `confidential`, in the order of the levels that they are of.
 
@@ -178,7 +183,8 @@ class End:
             return texts
         if rows.types.get(self.axis.columns[0], "").startswith("TIMESTAMP"):
             texts[0] = f"({texts[0]} || CASE WHEN length({texts[0]}) = 10 THEN ' 00:00' ELSE '' END)"
-        return [self.axis.take.sql(texts[0], self.codebook.to_series(-1), rows.number)]
+        is_sure = bool(rows.decimal) or self.axis.columns[0] in rows.types
+        return [self.axis.take.sql(texts[0], self.own_codes, rows.number, is_sure=is_sure)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +217,7 @@ def codes_of_records(con: Connection, table: Table, end: End) -> pl.DataFrame:
     """
     with opened(con, table) as rows:
         check_columns(table, rows, end.axis.columns)
+        _check_first(table, rows, [end])
         codes_of_row = end.codes(rows)
         named = ", ".join(f"{code} AS code_{number}" for number, code in enumerate(codes_of_row))
         there = " AND ".join(f"trim({code}) <> ''" for code in codes_of_row)
@@ -262,6 +269,7 @@ def sum_table(
         also = [column for column in (*group, count, units.column) if column]
         wanted = [*dict.fromkeys([*(column for end in ends for column in end.axis.columns), *also])]
         check_columns(table, rows, wanted)
+        _check_first(table, rows, ends)
         rules = _rules(ends, count, units, group, rows)
         with _joined_as_written(con):
             con.execute(_summed(rows, wanted, ends, count, units, group, rules))
@@ -386,6 +394,18 @@ def _rules(
             lacks, hint = _unlisted(end, types)
             unlisted = f"NOT ({blank}) AND codes_{number}.area IS NULL"
             rules.append(RowRule(blank, end.axis.field, f"{column} must not be empty."))
+            if end.axis.take and end.axis.take.bins:
+                taken = table.number(f"trim({_text_of(end.axis.columns[0])})")
+                why = {_GROUPED: _NO_GROUPS} if table.decimal else {EITHER: _EITHER, _GROUPED: _NO_GROUPS}
+                rules += [
+                    RowRule(
+                        f"{unlisted} AND regexp_full_match({taken}, '{form}')",
+                        end.axis.field,
+                        f"{column} {lacks}",
+                        how,
+                    )
+                    for form, how in why.items()
+                ]
             rules.append(RowRule(unlisted, end.axis.field, f"{column} {lacks}", hint))
     digits, whole, value = _number(count, table)
     column, negative = f"column {count}", f"regexp_matches({digits}, '^-([0-9.]|inf)')"
@@ -441,6 +461,21 @@ def _unlisted(end: End, types: Mapping[str, str]) -> tuple[str, str]:
             lacks += f"; column {column} is of type {kind}"
             hint = f"Write it as the codes are written, for example as {_cast(identifier(column), kind, width)} in a view. {hint}"
     return f"{lacks}.", hint
+
+
+def _check_first(table: Table, rows: TableRows, ends: Sequence[End]) -> None:
+    """Refuse to take the beginning of what is not text, by its type: 6001, which was 06001, would be another county, 60."""
+    for end in ends:
+        column, first = end.axis.columns[0], end.axis.take.first if end.axis.take else 0
+        if first and (kind := rows.types.get(column)):
+            cast, width = identifier(column), first + 3
+            raise InputError(
+                f"{table.field}: column {column} must hold text, of which first: {first} is the beginning; it is of type {kind}.",
+                field=end.axis.field,
+                hint=f"Write it in a view as {_cast(cast, kind, width)}, with the length of your codes in place of {width}."
+                if _is_number(kind)
+                else f"Write it as the codes are written, for example as {_cast(cast, kind, 0)} in a view.",
+            )
 
 
 def _is_number(kind: str) -> bool:

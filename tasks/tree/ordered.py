@@ -31,6 +31,7 @@ _ROUND = {
 }
 _ROUND |= {7: "weekday wday dow wochentag weekdag giorno jour"}
 _ROUND_BY_WORD = {word: number for number, words in _ROUND.items() for word in words.split()} | {"dayofweek": 7}
+_YEAR = re.compile(r"(19|20)\d\d")  # on a month or a quarter, which does not come again
 _OF_DURATIONS = {
     "duration",
     "wait",
@@ -42,6 +43,7 @@ _OF_DURATIONS = {
     "since",
     "until",
     "worked",
+    "travel",
     "duree",
     "dauer",
 }
@@ -249,7 +251,7 @@ def goes_round(name: str, domain: Mapping[str, Any]) -> bool:
     """Return whether the first code of an ordered axis follows on its last one, as midnight follows on 23 o'clock.
 
     So it is if its spec says it, or says nothing and the axis has all hours, weekdays, months, quarters or minutes, by its name or by
-    what `from` takes; the names of weekdays or months; or times of day at equal distances. Durations do not go round.
+    what `from` takes; the names of weekdays or months; or times of day at equal distances. Durations and months of a year do not go round.
     """
     codes, source = ordered_codes(domain["ordered"]), domain.get("from")
     if has_other_code(domain):
@@ -258,7 +260,7 @@ def goes_round(name: str, domain: Mapping[str, Any]) -> bool:
         return bool(domain["round"])
     taken = source["take"] if isinstance(source, Mapping) and "take" in source else name
     words = words_of(str(taken))
-    if not _OF_DURATIONS.isdisjoint(words):
+    if not _OF_DURATIONS.isdisjoint(words) or all(map(_YEAR.search, codes)):
         return False
     if any(len(codes) == _ROUND_BY_WORD.get(word) for word in [*words, "".join(words)]):
         return True

@@ -94,8 +94,8 @@ class Csv(Keys):
     Attributes:
         separator: The character between columns; a comma if left out. "\\t" is a tab.
         encoding: The encoding, such as windows-1252; UTF-8 if left out. UTF-16 is seen from the first bytes of a file.
-        decimal: The mark before the fraction of a number; a point if left out. With a comma, 12,0 is 12. A count such as 1.000 needs it:
-            without it, that may be 1 or 1000.
+        decimal: The mark before the fraction of a number; a point if left out. With a comma, 12,0 is 12. A number such as 1.000 in
+            counts and bins needs it: without it, that may be 1 or 1000.
         null: A text that stands for a missing value, or a list of such texts.
     """
 

@@ -96,7 +96,7 @@ def find_area(folder: PublishedFolder, axis: str, asked: object) -> Area:
     Args:
         folder: where the area is looked up.
         axis: the name of its axis.
-        asked: a code that only one level of the axis has; `LEVEL=CODE`; several of these, separated by commas, where only the
+        asked: a code that only one level of the axis has, or an area and its only child, and so on; `LEVEL=CODE`; several of these, separated by commas, where only the
             path identifies the area; a mapping of levels to codes; None for everything, or `all` where no area is called so. A name may
             stand for a code that is not found.
     Raises:
@@ -120,7 +120,8 @@ def find_area(folder: PublishedFolder, axis: str, asked: object) -> Area:
         return _at_levels(folder, axis, codes)
     of_levels = {name: areas_with(folder, axis, level, {level: asked}) for level, name in enumerate(names, 1)}
     levels = [name for name, areas in of_levels.items() if areas]
-    if len(levels) > 1:
+    alike = {coarsest(folder, axis, area) for areas in of_levels.values() for area in areas}
+    if len(levels) > 1 and len(alike) > 1:
         raise UsageError(
             f"{axis}: {asked} is a code at the levels {' and '.join(levels)}.",
             field=axis,

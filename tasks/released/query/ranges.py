@@ -47,7 +47,8 @@ def find_areas(folder: PublishedFolder, axis: str, asked: object) -> Area | Area
     if of is not None:
         domain = domains_of(folder.manifest.spec)[axis]
         codes = of.areas(of.depth) - has_other_code(domain)
-        return _range(of, folder.names, asked, codes, is_round=goes_round(axis, domain))
+        may_be_round = not (domain.get("unlisted") or domain.get("calendar"))
+        return _range(of, folder.names, asked, codes, is_round=goes_round(axis, domain), may_be_round=may_be_round)
     try:
         return find_area(folder, axis, asked)
     except UsageError as fault:
@@ -58,8 +59,12 @@ def find_areas(folder: PublishedFolder, axis: str, asked: object) -> Area | Area
         ) from None
 
 
-def _range(axis: Axis, names: Names, asked: str, codes: int, *, is_round: bool) -> AreaRange:
-    """Return a range of an ordered axis, or the area of a made level that has this name; its order has so many codes."""
+def _range(axis: Axis, names: Names, asked: str, codes: int, *, is_round: bool, may_be_round: bool) -> AreaRange:
+    """Return a range of an ordered axis, or the area of a made level that has this name; its order has so many codes.
+
+    Args:
+        may_be_round: whether its spec could say that it goes round.
+    """
     first, _, last = asked.partition(RANGE)
     if not (first.strip() and last.strip()):
         return _open_range(axis, names, first.strip(), last.strip(), asked, codes)
@@ -74,12 +79,13 @@ def _range(axis: Axis, names: Names, asked: str, codes: int, *, is_round: bool) 
             hint=f"For example {axis.codes[level - 1][begin]}{RANGE}{axis.codes[level - 1][axis.areas(level) - 1]}.",
         )
     if end < begin and not is_round:
+        said_by = " Where an axis goes round, as hours do, its spec says so by round: true beside ordered."
         raise UsageError(
-            f"{axis.name}: in {asked}, {last} comes before {first} in the order of {axis.name}, and its spec does not say that the order"
-            " goes round.",
+            f"{axis.name}: in {asked}, {last} comes before {first} in the order of {axis.name}, "
+            + ("and its spec does not say that the order goes round." if may_be_round else "which does not go round."),
             field=axis.name,
-            hint=f"From {first} over the end to {last}, ask for {first}{RANGE} and {RANGE}{last}, one count each. Where an axis goes round, as"
-            " hours do, its spec says so by round: true beside ordered.",
+            hint=f"From {first} over the end to {last}, ask for {first}{RANGE} and {RANGE}{last}, one count each."
+            + (said_by if may_be_round else ""),
         )
     if end + 1 == begin:
         return AreaRange(level, 0, axis.areas(level))

@@ -328,21 +328,40 @@ def test_the_mark_before_a_fraction_tells_what_a_count_is(place, decimal, count,
 
 
 @pytest.mark.parametrize(
-    ("decimal", "income", "found"), [(",", "17,5", "0-17"), (",", "1.250", None), (".", "1.250", "0-17")]
+    ("decimal", "income", "found", "why"),
+    [
+        (",", "17,5", "0-17", ""),
+        (",", "1.250", None, NO_GROUPS),
+        (".", "1.250", "0-17", ""),
+        (".", "1,250", None, NO_GROUPS),
+        (None, "1.000", None, EITHER),
+        (None, "12.500", None, EITHER),
+        (None, "18.000", "18+", ""),  # either way
+        (None, "0.125", "0-17", ""),
+        (None, "1.25", "0-17", ""),
+        (None, "1,250", None, NO_GROUPS),
+        (None, "1 250", None, NO_GROUPS),
+        (None, "1.250.000", None, NO_GROUPS),
+        (None, "much", None, "no number"),
+    ],
 )
-def test_bins_are_of_numbers_with_that_mark(place, decimal, income, found):
-    """A number is in the bin that its mark says; with points between thousands it has none."""
+def test_bins_are_of_numbers_with_that_mark(place, decimal, income, found, why):
+    """A number is in the bin that its mark says. Bins read numbers as counts do: with thousands set apart, perhaps or surely, it has none."""
     place.write("people.csv", lines(("income", "sex"), (income, "f"), separator=";"))
-    hierarchy = {"band": {"from": {"column": "income", "bins": [0, 18]}}, "sex": {"values": ["f", "m"]}}
-    keys = {"table": "people.csv", "csv": {"separator": ";", "decimal": decimal}, "features": ["band", "sex"]}
-    keys |= dict.fromkeys(("origin", "destination", "count")) | {
-        "also": {"hierarchy": hierarchy, "release": {"order": ["band", "sex"]}}
-    }
-    if found:
-        assert place.ingested(**keys) == {(found, "f"): 1}
-    else:
-        with pytest.raises(InputError, match="has values that give no code"):
-            place.ingested(**keys)
+
+    def keys(**unlisted: str) -> dict[str, Any]:
+        hierarchy = {"band": {"from": {"column": "income", "bins": [0, 18]}} | unlisted, "sex": {"values": ["f", "m"]}}
+        csv = {"separator": ";"} | ({"decimal": decimal} if decimal else {})
+        return {"table": "people.csv", "csv": csv, "features": ["band", "sex"]} | {
+            **dict.fromkeys(("origin", "destination", "count")),
+            "also": {"hierarchy": hierarchy, "release": {"order": ["band", "sex"]}},
+        }
+
+    assert place.ingested(**keys(unlisted="OTHER")) == {(found or "OTHER", "f"): 1}
+    if not found:
+        with pytest.raises(InputError, match="has values that give no code") as refused:
+            place.ingested(**keys())
+        assert why in refused.value.hint
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,32 @@ def test_each_type_of_column_gives_its_codes(
     assert found == {(codes[0], "0-17"): 1, (codes[1], "65+"): 1}
 
 
+@pytest.mark.parametrize(
+    ("column", "kind", "cast"),
+    [
+        (pl.Series([6001, 60010], dtype=pl.Int32), "INTEGER", """lpad("started_at"::VARCHAR, 5, '0')"""),
+        (pl.Series([6001.0, 6001.5]), "DOUBLE", """lpad("started_at"::BIGINT::VARCHAR, 5, '0')"""),
+        (pl.Series(["6001", "60010"]).cast(pl.Decimal(8, 2)), "DECIMAL", "5, '0')"),
+        (pl.Series([NOON.date()] * 2), "DATE", '"started_at"::VARCHAR in a view'),
+        (pl.Series([True, False]), "BOOLEAN", '"started_at"::INT::VARCHAR in a view'),
+    ],
+)
+@pytest.mark.parametrize("unlisted", [None, "OTHER"])
+def test_only_text_has_a_beginning(
+    place: Place, capfd: pytest.CaptureFixture[str], column: pl.Series, kind: str, cast: str, unlisted: str | None
+) -> None:
+    """A number has lost its zeros, and would be in the area of another: its type is refused, which does not depend on the records."""
+    keys = features({"first": 2}, values=["06", "60"], **{"unlisted": unlisted} if unlisted else {})
+    for rows in (column, column.head(0)):
+        pl.DataFrame(
+            {"started_at": rows, "years": [3] * len(rows)}, schema_overrides={"years": pl.Int64}
+        ).write_parquet(place.folder / "people.parquet")
+        error, said = place.refusal(capfd, **keys | {"table": "people.parquet"})
+        assert f"must hold text, of which first: 2 is the beginning; it is of type {kind}." in str(error)
+        assert cast in error.hint
+        assert said == ""
+
+
 def test_one_column_may_give_several_features(place: Place) -> None:
     """The hour and the weekday of a trip come from the same column, and the record stays one."""
     write(place, ["2024-05-17 08:30", "2024-05-18 01:10"], [3, 4])

@@ -10,7 +10,7 @@ from flows.api import open_release
 from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from storage.counts.shard_files import read_codebook
-from storage.errors import InputError
+from storage.errors import InputError, UsageError
 from storage.machine.home import shard_folder
 from tasks.folder.verify.folder import verify
 from tasks.ingest.task import ingest, read_in_memory
@@ -54,6 +54,36 @@ def test_codes_that_nobody_lists_are_in_one_public_area(place, capfd, code):
     assert f"Rows that count as {code} of destination, because their codes are not listed: 2.\n" in said
 
 
+@pytest.mark.parametrize(
+    ("taken", "domain", "column", "codes"),
+    [
+        ({"take": "month"}, {}, ["2024-05-17", "2024-12-01", "soon"], ["5", "12"]),
+        (
+            {"take": "month"},
+            {"values": ["2024-05", "2024-06"]},
+            ["2024-05-17", "2024-06-01", ""],
+            ["2024-05", "2024-06"],
+        ),
+        ({"take": "hour"}, {}, ["25:10", "24:00", "8"], ["1", "0"]),
+        ({"take": "hour"}, {"values": [f"{hour:02}" for hour in range(24)]}, ["8:30", "25:10", "x"], ["08", "01"]),
+        ({"take": "hour"}, {"ordered": 30}, ["25:10", "24:00", "40:00"], ["25", "24"]),
+        ({"take": "weekday"}, {}, ["2024-05-17", "2024-05-19", "x"], ["5", "7"]),
+        ({"take": "quarter"}, {}, ["2024-05-17", "2024-12-19", "x"], ["2", "4"]),
+        ({"take": "day"}, {"ordered": {"first": 1, "last": 31}}, ["2024-05-17", "2024-12-31", "x"], ["17", "31"]),
+        ({"take": "year"}, {"values": ["2023", "2024"]}, ["2023-05-17", "2024-12-31", "x"], ["2023", "2024"]),
+        ({"bins": [0, 18, 65]}, {}, ["3", "70", "-1"], ["0-17", "65+"]),
+        ({"first": 2}, {"values": ["01", "10"]}, ["0123", "10x", "99"], ["01", "10"]),
+    ],
+)
+def test_the_name_of_that_area_changes_no_code_that_is_taken(place, taken, domain, column, codes):
+    """Whatever the unlisted area is called, the codes of the axis alone say how times are written."""
+    place.write("people.csv", csv(["mode", "at"], [("m", value) for value in column]))
+    for code in (OTHER, "not-known", "n-a", "99", "9999", "-", "000"):
+        at = {"from": {"column": "at"} | taken, "unlisted": code} | domain
+        found = place.ingested(**people({"values": ["m"]}, at))
+        assert found == {("m", codes[0]): 1, ("m", codes[1]): 1, ("m", code): 1}, code
+
+
 def test_the_area_is_there_whatever_the_table_has(place):
     """With and without a record in it, the areas are the same: at every level one more, and nothing is refused."""
     with_none = codebooks(place, **hierarchy(unlisted=OTHER))
@@ -85,6 +115,20 @@ def test_features_have_such_an_area(place, mode, age, found):
     assert verify(folder) == []
     answer = open_release(folder).query(mode="?").row(0, named=True)
     assert answer["low"] - 100 <= (2000 if mode["values"] == 2 else 1000) <= answer["high"] + 100
+
+
+def test_that_area_is_asked_for_by_its_code(place: Place) -> None:
+    """It has one code at all levels, and is one area: nobody need name a level. Two areas of one code still need one."""
+    place.write("codebook.csv", csv(LEVELS, [*AREAS, ("05", "0501", "05"), ("05", "0501", "050102")]))
+    place.write("trips.csv", trips((UNKNOWN, N1, 500), (N1, N1, 300)))
+    released = open_release(place.release(**hierarchy(unlisted=OTHER)))
+    plain, *named = (
+        released.query(origin=asked).row(0, named=True) for asked in (OTHER, *(f"{level}={OTHER}" for level in LEVELS))
+    )
+    assert plain["low"] - 100 <= 500 <= plain["high"] + 100
+    assert all((of["count"], of["low"], of["high"]) == (plain["count"], plain["low"], plain["high"]) for of in named)
+    with pytest.raises(UsageError, match="05 is a code at the levels"):
+        released.query(origin="05")
 
 
 def recoded(place: Place, rows: list[tuple[str, ...]], **also: Any) -> dict[str, Any]:

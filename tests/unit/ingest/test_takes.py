@@ -84,10 +84,34 @@ def test_each_number_is_in_one_bin(edges: list[int], number: int) -> None:
     "taken", [*map(Take, ("hour", "weekday", "month", "quarter")), Take(bins=AGES), Take(bins=KM), Take()]
 )
 def test_no_code_that_can_be_taken_is_a_fault(taken: Take) -> None:
-    """The codes that a spec need not list, and one of them alone, are never refused; bins need all of theirs."""
+    """The codes that a spec need not list are never refused, with zeros before them or without; and they are where one lacks."""
     codes = taken_codes({"take": taken.take, "bins": taken.bins}) or ["N1"]
-    assert taken.fault(codes) == taken.fault([*codes, "OTHER"]) == ""
-    assert [bool(taken.fault([code])) for code in codes] == [bool(taken.bins)] * len(codes)
+    assert taken.fault(codes) == taken.fault(codes, "OTHER") == taken.fault(codes[1:], codes[0]) == ""
+    assert not taken.take or taken.fault([code.zfill(2) for code in codes]) == ""
+    for code in codes if taken.take or taken.bins else ():
+        assert f"must list {code}, " in taken.fault([other for other in codes if other != code], "OTHER")
+
+
+@pytest.mark.parametrize(
+    ("taken", "codes", "says"),
+    [
+        (Take("month"), [str(month) for month in range(12)], "such as 5 or 2024-05; 0 is none"),
+        (Take("weekday"), [str(day) for day in range(7)], "1 for Monday; 0 is none"),
+        (Take("quarter"), ["01", "02", "03", "4"], "2 or 2024-Q2; 01 is none"),
+        (Take("day"), [str(day) for day in range(31)], "17 or 2024-05-17; 0 is none"),
+        (Take("month"), ["2024-05", "6"], "5 or 2024-05; 6 is none"),
+        (Take("month"), ["2024-00"], "5 or 2024-05; 2024-00 is none"),
+        (ROME, LATE, "8 or 08; 24 is none"),
+        (Take("hour"), HOURS[:23], "must list 23, which records can have"),
+        (Take("hour"), [*HOURS, "26"], "must list 24 and 25, which records can have"),
+        (Take("hour"), [*HOURS, "999"], "8 or 08; 999 is none"),
+        (Take("year"), [], "such as 2024"),
+    ],
+)
+def test_codes_by_which_records_would_be_lost_are_a_fault(taken: Take, codes: list[str], says: str) -> None:
+    """A list that begins at 0, ends too early, or mixes forms would lose December or Sunday, refused or as unlisted."""
+    for unlisted in (None, "OTHER"):
+        assert taken.fault(codes, unlisted).endswith(says)
 
 
 def test_bins_say_their_codes() -> None:

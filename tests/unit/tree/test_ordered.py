@@ -151,6 +151,12 @@ HALF_HOURS = [f"{hour:02}:{half}" for hour in range(24) for half in ("00", "30")
         *((name, {"ordered": 24}, False) for name in ("waiting_hours", "hours", "wait_hour", "hour_worked")),
         *((name, {"ordered": 60}, False) for name in ("trip_minutes", "wait_minute", "minutes")),
         ("tenure_months", {"ordered": 12}, False),
+        ("travel minute", {"ordered": 60}, False),
+        ("month", {"ordered": [f"2024-{month:02}" for month in range(1, 13)]}, False),
+        ("start", {"ordered": [f"{month:02}/2023" for month in range(1, 13)], "from": {"take": "month"}}, False),
+        ("quarter", {"ordered": [f"2024-Q{quarter}" for quarter in range(1, 5)]}, False),
+        ("mois", {"ordered": [f"{month} 2024" for month in FRENCH_MONTHS.split()]}, False),
+        ("hour", {"ordered": [f"{hour:02}00-{hour:02}59" for hour in range(24)]}, True),
         ("day", {"ordered": ["Fri", "Mon", "Sat", "Sun", "Thu", "Tue", "Wed"]}, False),
         ("hour", {"ordered": 27}, False),  # of a timetable, whose day goes on after midnight
         ("hour", {"ordered": 12}, False),
