@@ -36,6 +36,7 @@ class TableRows:
         header: the names of all columns as a file has them, blank ones too; empty where none can be blank.
         lacking: of columns that some files of the table have: one that has not.
         decimal: the mark before the fraction of a number; empty where nobody says it, and a text such as 1.000 may be 1000.
+        left_out: of columns whose texts lack the fraction 0 or midnight: the form in which others write it, as `left_out` returns it.
     """
 
     names: Sequence[str]
@@ -44,6 +45,7 @@ class TableRows:
     header: Sequence[str] = ()
     decimal: str = ""
     lacking: Mapping[str, "Table"] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def number(self, text: str) -> str:
         """Return the SQL of a number with a point before its fraction, given that of its text; then a comma sets thousands apart."""
@@ -219,9 +221,13 @@ def opened(con: Connection, table: Table, *, as_written: bool = False) -> Iterat
     try:
         with table.rows(con) as rows:
             names = rows.names if as_written else [*map(in_nfc, rows.names)]
-            types = {form: kind for name, kind in rows.types.items() for form in (name, *_forms(name))}
+            types, left_out = (
+                {form: of for name, of in by_name.items() for form in (name, *_forms(name))}
+                for by_name in (rows.types, rows.left_out)
+            )
             scan = partial(_scanned, rows, as_written)
-            yield replace(rows, names=names, header=[*map(in_nfc, rows.header)], types=types, scan=scan)
+            header = [*map(in_nfc, rows.header)]
+            yield replace(rows, names=names, header=header, types=types, left_out=left_out, scan=scan)
     except duckdb.Error as fault:
         failure = disk_fault(fault) or table.unreadable(table.cause(str(fault)))
     if failure:

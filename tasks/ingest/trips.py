@@ -181,7 +181,8 @@ class End:
         texts = [_text_of(column) for column in self.axis.columns]
         if not self.axis.take:
             return texts
-        if rows.types.get(self.axis.columns[0], "").startswith("TIMESTAMP"):
+        is_part = self.axis.take.take or self.axis.take.first
+        if is_part and rows.types.get(self.axis.columns[0], "").startswith("TIMESTAMP"):
             texts[0] = f"({texts[0]} || CASE WHEN length({texts[0]}) = 10 THEN ' 00:00' ELSE '' END)"
         is_sure = bool(rows.decimal) or self.axis.columns[0] in rows.types
         return [self.axis.take.sql(texts[0], self.own_codes, rows.number, is_sure=is_sure)]
@@ -263,9 +264,9 @@ def sum_table(
     Raises:
         InputError: as `ingest_trips`.
     """
-    for number, of_axis in enumerate(codes):
-        con.register(f"codes_{number}", of_axis)
     with opened(con, table) as rows:
+        for number, (end, of_axis) in enumerate(zip(ends, codes, strict=True)):
+            con.register(f"codes_{number}", _also_shorter(of_axis, end, rows))
         also = [column for column in (*group, count, units.column) if column]
         wanted = [*dict.fromkeys([*(column for end in ends for column in end.axis.columns), *also])]
         check_columns(table, rows, wanted)
@@ -373,6 +374,27 @@ def area_of_codes(end: End) -> pl.DataFrame:
         return areas
     new = end.recoded.join(areas, left_on="new", right_on="code_0").select("area", "place", code_0="old")
     return pl.concat([areas.join(new, on="code_0", how="anti"), new.select(areas.columns)])
+
+
+def _also_shorter(codes: pl.DataFrame, end: End, rows: TableRows) -> pl.DataFrame:
+    """Return the areas of codes also by the texts that typed columns have for them: 101 where 101.0 is listed, and a day for its midnight.
+
+    Raises:
+        InputError: two areas have codes of one value.
+    """
+    forms = {f"code_{number}": rows.left_out.get(column, "") for number, column in enumerate(end.axis.columns)}
+    if isinstance(end.axis.codebook, Unlisted) or not any(forms.values()):
+        return codes
+    shorter = codes.with_columns(pl.col(key).str.replace(form, "${1}") for key, form in forms.items() if form)
+    areas = pl.concat([codes, shorter]).unique(maintain_order=True)
+    if areas.select([*forms]).is_duplicated().any():
+        field, column = end.listed_by or end.axis.field, " and ".join(end.axis.columns)
+        raise InputError(
+            f"{field} must list one code for each value of column {column}, which is of numbers or times, not both 101 and 101.0.",
+            field=field,
+            hint=f"Keep one of the two; or give a view in which {column} is text.",
+        )
+    return areas
 
 
 def area_of_others(end: End) -> tuple[int, int] | None:

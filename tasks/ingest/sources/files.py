@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from glob import glob
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -18,7 +19,7 @@ from storage.machine.caller import tell_caller
 from storage.machine.files import sha256_of
 from storage.machine.fingerprints import fingerprint_of_file
 from tasks.ingest.sources.csv_files import CAUSES, UTF8, Dialect, begin_of, decoded, encoding_of, header_of
-from tasks.ingest.sources.typed_columns import kinds_of, not_text, texts_of
+from tasks.ingest.sources.typed_columns import ANY, kinds_of, left_out, not_text, texts_of
 from tasks.ingest.tables import (
     Table,
     TableRows,
@@ -35,6 +36,7 @@ from tasks.words.spelling import did_you_mean
 _TEXT = "'VARCHAR'"
 _OF_OBJECTS = (".parquet", ".ndjson", ".jsonl")
 _JSON = "format = 'newline_delimited', records = 'true', hive_partitioning = false"
+_NAMES_ALONE = "maximum_depth = 1, map_inference_threshold = -1"  # no type is guessed from the values
 _JSON_CAUSES = {
     r"byte order mark|UTF-16 encoding": "Save it in UTF-8 without a byte order mark.",
     r"has duplicate key": "An object has a key twice.",
@@ -190,7 +192,8 @@ class FileTable(Table):
                 )
             sql = f"source.{identifier(self.inner)}"
             kinds = kinds_of(con, sql)
-            yield TableRows([*kinds], lambda columns: texts_of(columns, kinds, sql), not_text(kinds))
+            scan = partial(texts_of, kinds=kinds, sql=sql)
+            yield TableRows([*kinds], scan, not_text(kinds), left_out=left_out(kinds))
         finally:
             con.execute("DETACH source")
 
@@ -223,7 +226,7 @@ class _Form(NamedTuple):
 
     Attributes:
         encoding: of CSV.
-        kinds: the types of the columns; None of CSV, where all are text.
+        kinds: the types of the columns, of JSON always the same; None of CSV, where all are text.
     """
 
     ending: str
@@ -258,15 +261,24 @@ def rows_of_files(con: Connection, files: Sequence[FileTable], register: Callabl
         return f"({' UNION ALL BY NAME '.join(parts)})"
 
     kinds = {name: kind for _, form, _ in formed for name, kind in zip(form.names, form.kinds or (), strict=False)}
-    decimal = next((file.csv.decimal for file, form, _ in formed if form.kinds is None), "")
+    of_json = "" if any(form.ending == ".parquet" for _, form, _ in formed) else "."  # texts of Parquet may have either mark
+    decimal = next((file.csv.decimal for file, form, _ in formed if form.kinds is None), of_json)
     lacking = {name: file for file, form, of in formed for name in known - {*form.names, *of}}
-    return TableRows([*names, *keys], scan, not_text(kinds), first.names, decimal, lacking)
+    if decimal == "," and any(form.kinds for _, form, _ in formed):
+        raise files[0].fault(
+            'csv: {decimal: ","} is of CSV, and other files of the table have a point before a fraction.',
+            "Write all files as CSV, or the numbers in the CSV with a point, without that key.",
+        )
+    return TableRows([*names, *keys], scan, not_text(kinds), first.names, decimal, lacking, left_out(kinds))
 
 
 def _form(con: Connection, file: FileTable) -> _Form:
     if file.ending in _OF_OBJECTS:
-        sql = _of_objects([file]) if file.ending == ".parquet" else f"read_json({file_literal(file.path)}, {_JSON})"
-        kinds = kinds_of(con, sql)
+        if file.ending == ".parquet":
+            kinds = kinds_of(con, _of_objects([file]))
+        else:
+            read = f"read_json({file_literal(file.path)}, {_JSON}, {_NAMES_ALONE})"
+            kinds = dict.fromkeys(kinds_of(con, read), ANY)
         return _Form(file.ending, "", tuple(kinds), tuple(kinds.values()))
     header = header_of(file, file.path, file.csv)
     if not header:
@@ -280,7 +292,7 @@ def _reading(
     """Return the SQL, for use in FROM, of some columns of files that are written alike, as text."""
     if form.kinds is not None:
         kinds, read = dict(zip(form.names, form.kinds, strict=True)), _of_objects(files, form.names)
-        return [texts_of(columns, kinds, read, is_text=form.ending != ".parquet")]
+        return [texts_of(columns, kinds, read)]
     csv, numbers = files[0].csv, [form.names.index(name) for name in columns]
     if form.encoding == UTF8:
         return [csv.texts(columns, _of_csv(files, form), numbers)]
@@ -288,23 +300,26 @@ def _reading(
 
 
 def _of_objects(files: Sequence[FileTable], names: Sequence[str] = ()) -> str:
-    """Return the SQL that reads Parquet, or JSON of which all columns are text."""
+    """Return the SQL that reads Parquet, or JSON of which each value stays what it is."""
     if files[0].ending == ".parquet":
         return f"read_parquet({_paths(files)}, hive_partitioning = false)"
-    return (
-        f"read_json({_paths(files)}, columns = {{{', '.join(f'{literal(name)}: {_TEXT}' for name in names)}}}, {_JSON})"
-    )
+    columns = ", ".join(f"{literal(name)}: 'JSON'" for name in names)
+    return f"read_json({_paths(files)}, columns = {{{columns}}}, {_JSON})"
 
 
 def _of_csv(files: Sequence[FileTable], form: _Form) -> str:
-    """Return the SQL that reads CSV, of whose columns c0 is the first. DuckDB guesses nothing, skips no line and reads no other file."""
+    """Return the SQL that reads CSV, of whose columns c0 is the first. DuckDB guesses nothing and reads no other file.
+
+    It skips blank lines of several columns, and reads one of a single column as no value, which "" is not.
+    """
     named = ", ".join(f"c{number}: {_TEXT}" for number in range(len(form.names)))
     packed = {".gz": "gzip", ".zst": "zstd"}.get(form.ending, "none")
-    return (
+    read = (
         f"read_csv({_paths(files)}, columns = {{{named}}}, compression = '{packed}', auto_detect = false, header = true,"
         f" delim = {literal(files[0].csv.separator)}, quote = '\"', escape = '\"', comment = '', skip = 0, strict_mode = true,"
-        " null_padding = false, hive_partitioning = false)"
+        f" null_padding = false, hive_partitioning = false, allow_quoted_nulls = {len(form.names) > 1})"
     )
+    return read if len(form.names) > 1 else f"(FROM {read} WHERE c0 IS NOT NULL)"
 
 
 def _paths(files: Sequence[FileTable]) -> str:

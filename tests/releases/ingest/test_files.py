@@ -25,6 +25,7 @@ from storage.errors import InputError, SpecError, UsageError
 from tasks.ingest.sources import files
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.tables import opened
+from tasks.ingest.task import read_in_memory
 from tests.support.many_rows import DUCKDB, filled_files, taken
 from tests.support.tables import AREAS, GOOD, LEVELS, N1, N2, S1, TRIPS, UNKNOWN, csv, shown_by, trips
 
@@ -425,7 +426,9 @@ TYPED: dict[
     "float": ([0.0, 2.0**20], pl.Float32, ("0", "1048576")),
     "decimal": ([101, 102], pl.Decimal(7, 2), ("101", "102")),
     "a large decimal": (["90000000000000001.000", "1.000"], pl.Decimal(25, 3), ("90000000000000001", "1")),
-    "doubles beyond 1e15": ([1e16, 2.0**62], pl.Float64, ("10000000000000000", str(2**62))),
+    "large doubles": ([1e15, 2.0**53 - 1], pl.Float64, ("1000000000000000", str(2**53 - 1))),
+    "numbers that a double has not all of": ([1e16, 2.0**53], pl.Float64, ("1e+16", "9007199254740992.0")),
+    "numbers that a float has not all of": ([2.0**24, 20000001.0], pl.Float32, ("16777216.0", "20000000.0")),
     "fractions that are codes": ([0.5, 10.0], pl.Float64, ("0.5", "10")),
     "dictionary": (["01", "02"], pl.Categorical, ("01", "02")),
     "enumeration": (["b", "a"], pl.Enum(["a", "b"]), ("b", "a")),
@@ -441,7 +444,7 @@ TYPED: dict[
         (kind, ending)
         for kind in TYPED
         for ending in ("parquet", "duckdb", "ndjson")
-        if ending != "ndjson" or "decimal" not in kind
+        if ending != "ndjson" or not any(word in kind for word in ("decimal", "midnights", "has not all"))
     ],
 )
 def test_typed_columns_are_the_codes_that_they_show(place, kind, ending):
@@ -470,6 +473,65 @@ def test_typed_columns_are_the_codes_that_they_show(place, kind, ending):
     assert [place.plan(table=name, **PLACES).read_table().content.records for name in (location, "texts.csv")] == [
         place.plan(table="texts.csv", **PLACES).read_table().content.records
     ] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [
+        *((kind, "parquet") for kind in ("double", "float", "decimal", "midnights")),
+        ("double", "ndjson"),
+        ("midnights", "ndjson"),
+    ],
+)
+def test_listed_codes_may_have_what_typed_columns_leave_out(place, kind, ending):
+    """A codebook that another program wrote as text has 101.0 and 00:00:00: the records count there, and other times are as they were."""
+    values, of_type, codes = TYPED[kind]
+    listed = [f"{code} 00:00:00" if kind == "midnights" else f"{code}.0" for code in codes]
+    listed += ["2025-11-01 07:00:00"] if kind == "midnights" else ["0.25"]
+    values = [*values, datetime(2025, 11, 1, 7) if kind == "midnights" else 0.25]
+    table = pl.DataFrame({"home": pl.Series(values, strict=False).cast(of_type), "work": listed})
+    if ending == "ndjson":
+        table.with_columns(
+            pl.col("home").dt.to_string("%Y-%m-%d %H:%M:%S") if kind == "midnights" else "home"
+        ).write_ndjson(place.folder / "typed.ndjson")
+    table.write_parquet(place.folder / "typed.parquet")
+    place.write("places.csv", lines(("region", "place"), *(("R", code) for code in listed)))
+    found = place.ingested(table=f"typed.{ending}", count=None, **PLACES)
+    assert found == {(code, code): 1 for code in listed}
+
+
+@pytest.mark.parametrize("kind", ["double", "midnights"])
+def test_codes_of_one_value_are_refused(refusing, capfd, kind):
+    """A column of numbers or times has no 101.0 beside 101: a codebook with both is told, and no record is lost in one of them."""
+    values, of_type, codes = TYPED[kind]
+    listed = [*codes, *(f"{code} 00:00:00" if kind == "midnights" else f"{code}.0" for code in codes)]
+    refusing.write("places.csv", lines(("region", "place"), *(("R", code) for code in listed)))
+    table = pl.DataFrame({"home": pl.Series(values).cast(of_type), "work": codes, "people": [1, 2]})
+    table.write_parquet(refusing.folder / "typed.parquet")
+    error, _ = refusing.refusal(capfd, table="typed.parquet", **PLACES)
+    assert "must list one code for each value of column home" in str(error)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "windows-1252"])
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_blank_lines_are_no_records(place, encoding, name):
+    """In a file of one column too, whatever its encoding is; a quoted blank is a record with a blank code."""
+    content = 'k\nA\n\nB\n""\n\n'.encode(encoding)
+    place.write(name, gzip.compress(content) if name.endswith("gz") else content)
+    also = {"hierarchy": {"k": {"values": ["A", "B"], "unlisted": "O"}}, "release": {"order": ["k"]}}
+    keys = dict.fromkeys(("origin", "destination", "count")) | {"table": name, "features": ["k"], "also": also}
+    plan = place.plan(**keys, csv={"encoding": "windows-1252"} if encoding == "windows-1252" else None)
+    _, _, counts = read_in_memory(plan.source, plan.units, plan.promised)
+    assert counts.tolist() == [1, 1, 1]
+    place.write("plain.csv", "k,w\nA,1\nB,1\n,1\n")
+    assert plan.read_table().content.records == place.plan(**keys | {"table": "plain.csv"}).read_table().content.records
+
+
+def test_a_mark_of_csv_is_not_for_other_files(place):
+    """A comma before fractions is how CSV is written; files that are not CSV have points, so both are not one table."""
+    pl.DataFrame({"home": [N1], "work": [N2], "people": [1.5]}).write_parquet(place.folder / "rest.parquet")
+    with pytest.raises(InputError, match="is of CSV, and other files of the table have a point"):
+        place.ingested(table=["trips.csv", "rest.parquet"], csv={"decimal": ","})
 
 
 @pytest.mark.parametrize(
@@ -569,7 +631,7 @@ def test_the_cast_of_a_floating_column_writes_codes_as_the_codebook_does(place, 
             "Some listed codes begin with 0, which programs that read them as numbers drop.",
         ),
         (["01", "44"], "csv", "Some listed codes begin with 0, which programs that read them as numbers drop."),
-        (["0", "44"], "parquet", "Codes are compared as text."),
+        (["0", "44"], "parquet", "Codes are compared as text, "),
     ],
 )
 def test_whole_numbers_that_have_lost_their_zeros_are_told(place, capfd, codes, ending, hint):
