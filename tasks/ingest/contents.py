@@ -128,11 +128,8 @@ def _summed(rows: TableRows, codes: Sequence[Sequence[str]], counts: Sequence[st
 
 
 def _hash(names: Sequence[str]) -> str:
-    """Return the SQL of the keyed hash of a row. The length of each code stands before it, so that no two rows are one text.
-
-    A missing value is an empty text, as which some files write it.
-    """
-    codes = [f"coalesce(confidential.{identifier(name)}::VARCHAR, '')" for name in names]
+    """Return the SQL of the keyed hash of a row. The length of each code stands before it, so that no two rows are one text."""
+    codes = [f"confidential.{identifier(name)}::VARCHAR" for name in names]
     texts = [f"strlen({code}), ':', {code}" for code in codes]
     return f"sha256(concat(?::VARCHAR, {', '.join(texts)}))"
 

@@ -81,7 +81,7 @@ def decoded(path: Path, dialect: Dialect, columns: int, wanted: Sequence[int]) -
             while part := list(islice(rows, _BATCH)):
                 if any(len(row) != columns for row in part):
                     raise ValueError(_RAGGED)
-                values = [pa.array([row[number] for row in part], pa.string()) for number in wanted]
+                values = [pa.array([row[number] or None for row in part], pa.string()) for number in wanted]
                 yield pa.record_batch(values, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())

@@ -319,7 +319,7 @@ def _of_csv(files: Sequence[FileTable], form: _Form) -> str:
         f" delim = {literal(files[0].csv.separator)}, quote = '\"', escape = '\"', comment = '', skip = 0, strict_mode = true,"
         f" null_padding = false, hive_partitioning = false, allow_quoted_nulls = {len(form.names) > 1})"
     )
-    return read if len(form.names) > 1 else f"(FROM {read} WHERE c0 IS NOT NULL)"
+    return read if len(form.names) > 1 else f"(SELECT nullif(c0, '') AS c0 FROM {read} WHERE c0 IS NOT NULL)"
 
 
 def _paths(files: Sequence[FileTable]) -> str:
