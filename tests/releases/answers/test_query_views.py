@@ -50,15 +50,12 @@ def asked(folder: Path, *where: str, simultaneous: bool = False) -> Any:
     return query_answer(folder, None, None, where, simultaneous=simultaneous)
 
 
-@pytest.mark.parametrize(
-    ("name", "codes"),
-    [
-        ("living", {"from_zone": "A1"}),
-        ("by_mode", {"mode": "rail"}),
-        ("mode_from", {"from_district": "A", "mode": "rail"}),
-    ],
-)
-def test_a_cell_of_a_view_is_asked_of_it(folder: Path, name: str, codes: dict[str, str]) -> None:
+@pytest.mark.parametrize(("name", "codes"), [
+    ("living", {"from_zone": "A1"}),
+    ("by_mode", {"mode": "rail"}),
+    ("mode_from", {"from_district": "A", "mode": "rail"}),
+])  # fmt: skip
+def test_a_cell_of_a_view_is_asked_of_it(folder, name, codes):
     """The count and the interval are those of its row, of a derived column as of an axis; the count is that of the leaves."""
     (row,) = view(folder, name).filter(**codes).to_dicts()
     answer = asked(folder, *(f"{column.partition('_')[0]}={code}" for column, code in codes.items()))
@@ -77,7 +74,7 @@ def leaves_by(folder: Path, mode: str, **codes: str) -> pl.DataFrame:
     return table.filter(pl.col("mode") == mode, **codes)
 
 
-def test_a_mode_that_no_view_counts_is_added_up_from_the_leaves(folder: Path) -> None:
+def test_a_mode_that_no_view_counts_is_added_up_from_the_leaves(folder):
     """Modes of a single zone are no view: the leaves that have the mode are added up, and the noise of as many draws."""
     answer = asked(folder, "mode=bus", "from=A1")
     assert answer.count == leaves_by(folder, "bus", from_zone="A1")["count"].sum()
@@ -90,7 +87,7 @@ def test_a_mode_that_no_view_counts_is_added_up_from_the_leaves(folder: Path) ->
     assert (answer.low, answer.high) == (min(max(own - z, 0), answer.count), max(own + z, answer.count, 0))
 
 
-def test_several_derived_columns_are_added_up_together(town: Town) -> None:
+def test_several_derived_columns_are_added_up_together(town):
     """Leaves that have all codes are added up; codes that no leaf has together count 0, which is no estimate."""
     (town.folder / "ends.csv").write_text("from,kind\nA1,old\nA2,new\nA3,new\nB1,old\n")
     derived = town.keys()["derived"] | {"kind": {"table": "ends.csv", "of": ["from.zone"]}}
@@ -108,7 +105,7 @@ def test_several_derived_columns_are_added_up_together(town: Town) -> None:
     assert "do not occur together" in nobody.how
 
 
-def test_a_derived_column_of_a_tree_without_views_is_refused(town: Town) -> None:
+def test_a_derived_column_of_a_tree_without_views_is_refused(town):
     """Where nothing is settled together, no sum of leaves has an interval; the hint names axis and level."""
     folder = town.release(mechanism="inftda", release__views=None, name="tree")
     with pytest.raises(UsageError, match="tells no codes of mode apart") as refused:
@@ -116,7 +113,7 @@ def test_a_derived_column_of_a_tree_without_views_is_refused(town: Town) -> None
     assert "from zone, to zone" in refused.value.hint
 
 
-def test_the_question_decides_and_not_the_noise(folder: Path, tmp_path: Path) -> None:
+def test_the_question_decides_and_not_the_noise(folder, tmp_path):
     """With noisy counts that say anything else, the same measurement is asked."""
     twin = Path(shutil.copytree(folder, tmp_path / "twin"))
     for path in (twin / "noisy_counts").glob("*.parquet"):
@@ -127,7 +124,7 @@ def test_the_question_decides_and_not_the_noise(folder: Path, tmp_path: Path) ->
         assert asked(twin, *where).how == asked(folder, *where).how
 
 
-def test_sums_of_several_cells_have_the_noise_of_all_of_them(folder: Path) -> None:
+def test_sums_of_several_cells_have_the_noise_of_all_of_them(folder):
     """All trips from a district are its three zones in the view of zones, or two cells of pairs of districts, whichever has less noise."""
     manifest = json.loads((folder / "manifest.json").read_text())
     answer = asked(folder, "from=A")
@@ -138,7 +135,7 @@ def test_sums_of_several_cells_have_the_noise_of_all_of_them(folder: Path) -> No
     assert stretched or answer.high - answer.low < 2 * 1.8 * least + 2
 
 
-def test_without_noisy_counts_rows_answer(town: Town) -> None:
+def test_without_noisy_counts_rows_answer(town):
     """A cell of a view has its row; the intervals of several are widened and added up; nothing holds simultaneously."""
     folder = town.release(release__noisy_counts=False, name="without")
     row = view(folder, "by_mode").row(by_predicate=pl.col("mode") == "bus", named=True)
@@ -154,7 +151,7 @@ def test_without_noisy_counts_rows_answer(town: Town) -> None:
     assert (of_leaves.low, of_leaves.high) == (0, asked(folder).high)
 
 
-def test_python_asks_of_every_combination_of_areas_and_codes(folder: Path) -> None:
+def test_python_asks_of_every_combination_of_areas_and_codes(folder):
     """A row per district and mode, as they were asked for, with the counts that the command line gives; an unknown code is named."""
     release = trellis.open_release(folder)
     assert release.views == ["total", "living", "working", "by_mode", "mode_from", "pairs"]
@@ -236,7 +233,7 @@ def one_of(found: PublishedRelease, **where: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["pruned", "views", "settled without the total"])
-def test_a_range_without_noise_is_the_truth(releases: Releases, name: str) -> None:
+def test_a_range_without_noise_is_the_truth(releases, name):
     """Every range of ages, in a zone and in all, counts its people, inside its interval."""
     found = releases(name)
     for first, last in combinations_with_replacement(range(10), 2):
@@ -249,7 +246,7 @@ def test_a_range_without_noise_is_the_truth(releases: Releases, name: str) -> No
 
 
 @pytest.mark.parametrize("name", [*OF_AGES, "without noisy counts"])
-def test_a_range_is_the_sum_of_its_rows(releases: Releases, name: str) -> None:
+def test_a_range_is_the_sum_of_its_rows(releases, name):
     """Whatever mechanism and noise, what is counted is what the table of leaves adds up to, and an interval holds it."""
     found = releases(name)
     leaves = found.table(len(found.levels) - 1).with_columns(pl.col("age").cast(int))
@@ -290,7 +287,7 @@ def dense_deviation(found: PublishedRelease, inside: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("name", [TREE, "ages of three", "total", "without noisy counts"])
-def test_the_deviation_follows_from_the_folder_alone(releases: Releases, name: str) -> None:
+def test_the_deviation_follows_from_the_folder_alone(releases, name):
     """It is that of the dense solution with the sigmas of the manifest, rounding included; the interval is as wide as it says."""
     found = releases(name)
     for first, last, zone in [(0, 9, "n"), (3, 7, None), (4, 4, "s"), (1, 8, None), (0, 4, "s")]:
@@ -307,7 +304,7 @@ def test_the_deviation_follows_from_the_folder_alone(releases: Releases, name: s
     assert (everything["sd"] == 0) == (name == "total")
 
 
-def test_what_was_not_measured_apart_has_no_interval(releases: Releases) -> None:
+def test_what_was_not_measured_apart_has_no_interval(releases):
     """Of several areas of a pruned release without noisy counts, only the count is stated."""
     row = one_of(releases(PRUNED_ALONE), age="1..7")
     assert row["count"] == truth(releases(PRUNED_ALONE), 1, 7)
@@ -315,7 +312,7 @@ def test_what_was_not_measured_apart_has_no_interval(releases: Releases) -> None
     assert "noisy counts are not published" in row["how"]
 
 
-def test_simultaneous_intervals_are_wider(releases: Releases) -> None:
+def test_simultaneous_intervals_are_wider(releases):
     """Those that hold with all others hold those that hold alone."""
     one, every = (releases(TREE).query(age="1..7", simultaneous=of).row(0, named=True) for of in (False, True))
     assert every["low"] < one["low"] <= one["count"] <= one["high"] < every["high"]
@@ -323,20 +320,17 @@ def test_simultaneous_intervals_are_wider(releases: Releases) -> None:
     assert pruned["low"] <= pruned["count"] <= pruned["high"]
 
 
-@pytest.mark.parametrize(
-    ("name", "where", "said"),
-    [
-        (TREE, {"age": "7..2"}, "in 7..2, 2 comes before 7 in the order of age, and its spec does not say"),
-        (TREE, {"age": "7..2"}, "by round: true beside ordered"),
-        (TREE, {"age": "2..ten"}, "ten in 2..ten is no code of age"),
-        (TREE, {"zone": "n..s"}, "zone have no order"),
-        (TREE, {"age": "2-5"}, "A range is written 2..5."),
-        (TREE, {"age": "2, 3 ,5"}, "A range is written 2..5."),
-        (TREE, {"age": "age=2..5"}, "there is no area"),
-        ("made", {"age": "3..6"}, "3 in 3..6 is no code"),
-    ],
-)
-def test_ranges_that_are_none_are_refused(releases: Releases, name: str, where: dict[str, str], said: str) -> None:
+@pytest.mark.parametrize(("name", "where", "said"), [
+    (TREE, {"age": "7..2"}, "in 7..2, 2 comes before 7 in the order of age, and its spec does not say"),
+    (TREE, {"age": "7..2"}, "by round: true beside ordered"),
+    (TREE, {"age": "2..ten"}, "ten in 2..ten is no code of age"),
+    (TREE, {"zone": "n..s"}, "zone have no order"),
+    (TREE, {"age": "2-5"}, "A range is written 2..5."),
+    (TREE, {"age": "2, 3 ,5"}, "A range is written 2..5."),
+    (TREE, {"age": "age=2..5"}, "there is no area"),
+    ("made", {"age": "3..6"}, "3 in 3..6 is no code"),
+])  # fmt: skip
+def test_ranges_that_are_none_are_refused(releases, name, where, said):
     """Reversed ends, unknown codes, axes without order; where a release stops at a made level, ranges go by the ends of its areas."""
     with pytest.raises(UsageError) as refused:
         releases(name).query(**where)
@@ -345,7 +339,7 @@ def test_ranges_that_are_none_are_refused(releases: Releases, name: str, where: 
     assert one_of(releases("made"), age="2..6")["count"] == truth(releases("made"), 2, 6)
 
 
-def test_ends_of_different_levels_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ends_of_different_levels_are_refused(tmp_path, monkeypatch):
     """A month and a day are no ends of one range; two months are."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     days = ordered_axis("age", {"ordered": MONTHS}).codes
@@ -359,9 +353,7 @@ def test_ends_of_different_levels_are_refused(tmp_path: Path, monkeypatch: pytes
     assert one_of(found, age="2024-02..2024-04")["count"] == inside
 
 
-def test_the_command_line_takes_axes_as_options(
-    releases: Releases, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_takes_axes_as_options(releases, capsys, monkeypatch):
     """--age 2..6 --zone n is --where age=2..6 --where zone=n; the answer has count, sd, low, high and how."""
     folder, answers = str(releases(TREE).folder), []
     monkeypatch.setattr("os.umask", lambda _: 0)  # the command sets that of its process
@@ -379,7 +371,7 @@ def test_the_command_line_takes_axes_as_options(
 
 
 @pytest.mark.parametrize("branching", [2, 3, 5])
-def test_the_fewest_areas_make_up_a_range(branching: int) -> None:
+def test_the_fewest_areas_make_up_a_range(branching):
     """They cover it once, in order; no two could be replaced by the area that holds them."""
     axis = axis_from_codebook("age", ordered_axis("age", {"ordered": 23, "branching": branching}).codebook())
     for first, last in combinations_with_replacement(range(23), 2):
@@ -407,26 +399,15 @@ def on_axis(name: str, domain: dict[str, Any]) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("mechanism", ["unbiased_tree", "inftda_reconciled", "gaussian"])
-@pytest.mark.parametrize(
-    ("name", "domain", "range_", "inside"),
-    [
-        ("hour", CLOCK, "22..2", ["22", "23", "0", "1", "2"]),
-        ("hour", CLOCK, "23..0", ["23", "0"]),
-        ("hour", CLOCK, "5..4", [str(hour) for hour in range(24)]),
-        ("weekday", WEEK, "Sat..Mon", ["Sat", "Sun", "Mon"]),
-        ("hour", CLOCK | {"unlisted": "?"}, "22..", ["22", "23"]),  # and not those of which no hour is known
-        ("weekday", WEEK | {"unlisted": "none"}, "Sat..", ["Sat", "Sun"]),
-    ],
-)
-def test_a_range_goes_over_the_end_of_a_clock_or_a_calendar(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    mechanism: str,
-    name: str,
-    domain: Any,
-    range_: str,
-    inside: list[str],
-) -> None:
+@pytest.mark.parametrize(("name", "domain", "range_", "inside"), [
+    ("hour", CLOCK, "22..2", ["22", "23", "0", "1", "2"]),
+    ("hour", CLOCK, "23..0", ["23", "0"]),
+    ("hour", CLOCK, "5..4", [str(hour) for hour in range(24)]),
+    ("weekday", WEEK, "Sat..Mon", ["Sat", "Sun", "Mon"]),
+    ("hour", CLOCK | {"unlisted": "?"}, "22..", ["22", "23"]),  # and not those of which no hour is known
+    ("weekday", WEEK | {"unlisted": "none"}, "Sat..", ["Sat", "Sun"]),
+])  # fmt: skip
+def test_a_range_goes_over_the_end_of_a_clock_or_a_calendar(tmp_path, monkeypatch, mechanism, name, domain, range_, inside):  # fmt: skip
     """Without noise it is the truth, in Python and by the command line, which names both ends; with a zone too."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     people = on_axis(name, domain)
@@ -449,7 +430,7 @@ def test_a_range_goes_over_the_end_of_a_clock_or_a_calendar(
     assert answer.where[name].path == [{"5..4": "0..23", "22..": "22..23", "Sat..": "Sat..Sun"}.get(range_, range_)]
 
 
-def test_the_deviation_over_midnight_is_that_of_least_squares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_deviation_over_midnight_is_that_of_least_squares(tmp_path, monkeypatch):
     """It is that of the sum of both parts, by dense algebra, which is less than as if the parts had nothing to do with each other."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     keys = {
@@ -469,9 +450,7 @@ def test_the_deviation_over_midnight_is_that_of_least_squares(tmp_path: Path, mo
         assert row["high"] - row["count"] >= 1.6 * row["sd"]
 
 
-def test_options_that_are_given_twice_mean_both_or_are_refused(
-    library: Library, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_options_that_are_given_twice_mean_both_or_are_refused(library, capsys, tmp_path):
     """Several areas of an end are counted one by one, as by --where; an option with one value is refused, in every command."""
     trips = str(library["trips"].folder)
     for twice in (["--origin", "01", "--origin", "02"], ["--where", "origin=01", "--origin", "02"]):
@@ -497,7 +476,7 @@ def test_options_that_are_given_twice_mean_both_or_are_refused(
         assert "may be given once" in error["error"]
 
 
-def test_compare_tries_what_all_of_its_options_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_compare_tries_what_all_of_its_options_name(monkeypatch, tmp_path):
     """Mechanisms and values of ε may be separated by commas, or given one by one."""
     asked: list[Any] = []
     monkeypatch.setattr("flows.cli.runs.compare_and_write", lambda *of: asked.append(of) or {})

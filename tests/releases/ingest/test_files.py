@@ -27,7 +27,7 @@ from tasks.ingest.sources.locations import table_at
 from tasks.ingest.tables import opened
 from tasks.ingest.task import read_in_memory
 from tests.support.many_rows import DUCKDB, filled_files, taken
-from tests.support.tables import AREAS, GOOD, LEVELS, N1, N2, S1, TRIPS, UNKNOWN, csv, shown_by, trips
+from tests.support.tables import AREAS, GOOD, HEADER, LEVELS, N1, N2, S1, TRIPS, UNKNOWN, csv, shown_by, trips
 
 
 def lines(*rows: Sequence[object], separator: str = ",") -> str:
@@ -51,7 +51,7 @@ BESIDE: dict[
 def test_columns_that_nobody_uses_may_have_any_name(place, kind):
     """Blank and repeated names beside the columns of the spec, in a table and in a codebook, in no way matter."""
     names, values = BESIDE[kind]
-    own = ("home", "work", "people")
+    own = HEADER
     if names[:3] == own:
         place.write("trips.csv", lines(names, *((*trip, *values) for trip in TRIPS)))
         place.write("codebook.csv", lines((*LEVELS, ""), *((*area, "") for area in AREAS)))
@@ -68,17 +68,11 @@ def test_columns_that_nobody_uses_may_have_any_name(place, kind):
         assert "origin: home" in starter(trips, place.folder, codebook).spec
 
 
-@pytest.mark.parametrize(
-    ("header", "told"),
-    [
-        ("home,work,people,people", "trips.csv has two columns people."),
-        ("home,home,work,people", "trips.csv has two columns home."),
-        (
-            "home,People,work,people",
-            "trips.csv has the columns People and people, which differ only in upper and lower",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("header", "told"), [
+    ("home,work,people,people", "trips.csv has two columns people."),
+    ("home,home,work,people", "trips.csv has two columns home."),
+    ("home,People,work,people", "trips.csv has the columns People and people, which differ only in upper and lower"),
+])  # fmt: skip
 def test_a_name_that_the_spec_uses_stands_there_once(place, header, told):
     """Where two columns have a name that the spec uses, that name is told, by `check` too."""
     place.write("trips.csv", lines(header.split(","), *((*trip, 1) for trip in TRIPS)))
@@ -87,14 +81,11 @@ def test_a_name_that_the_spec_uses_stands_there_once(place, header, told):
     assert told in str(check_answer(place.spec()).problems)
 
 
-@pytest.mark.parametrize(
-    ("header", "hint"),
-    [
-        ("Home,WORK,People", "Did you mean Home?"),
-        ("HOME,work,people", "Did you mean HOME?"),
-        ("home ,work,people", 'Its name there is "home ": delete the blanks around it.'),
-    ],
-)
+@pytest.mark.parametrize(("header", "hint"), [
+    ("Home,WORK,People", "Did you mean Home?"),
+    ("HOME,work,people", "Did you mean HOME?"),
+    ("home ,work,people", 'Its name there is "home ": delete the blanks around it.'),
+])  # fmt: skip
 def test_a_header_in_other_letters_is_told(place, header, hint):
     """A name in letters of another case, or with blanks around it, is told; so the first line is a header."""
     place.write("trips.csv", lines(header.split(","), *TRIPS))
@@ -127,22 +118,13 @@ def test_two_marks_of_an_encoding_are_one(place):
     assert place.ingested() == GOOD
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "hint"),
-    [
-        ("t.csv", b"\x1f\x8b\x08", ".csv.gz"),
-        ("t.csv", b"\x28\xb5\x2f\xfd\xa4\xe9", ".csv.zst"),
-        ("t.csv", b"PAR1\x15\xe9", ".parquet"),
-        ("t.csv", b"PK\3\4\xe9", ".xlsx"),
-        ("t.csv.zst", trips().encode(), "not zstd"),
-        ("t.tsv", b"", 'csv: {separator: "\\t"}'),
-        ("t.sav", b"", "Save it as .parquet or .csv"),
-        ("t.feather", b"", "Save it as .parquet"),
-        ("t.json", b"", ".ndjson"),
-        ("t.csv.bz2", b"", "Unpack it"),
-    ],
-    ids=lambda given: given if isinstance(given, str) else "",
-)
+@pytest.mark.parametrize(("name", "content", "hint"), [
+    ("t.csv", b"\x1f\x8b\x08", ".csv.gz"), ("t.csv", b"\x28\xb5\x2f\xfd\xa4\xe9", ".csv.zst"),
+    ("t.csv", b"PAR1\x15\xe9", ".parquet"), ("t.csv", b"PK\3\4\xe9", ".xlsx"),
+    ("t.csv.zst", trips().encode(), "not zstd"), ("t.tsv", b"", 'csv: {separator: "\\t"}'),
+    ("t.sav", b"", "Save it as .parquet or .csv"), ("t.feather", b"", "Save it as .parquet"),
+    ("t.json", b"", ".ndjson"), ("t.csv.bz2", b"", "Unpack it"),
+], ids=lambda given: given if isinstance(given, str) else "")  # fmt: skip
 def test_files_of_another_kind_are_told_what_to_become(refusing, capfd, name, content, hint):
     """By its first bytes, or by its name, a file says which name or kind it should have."""
     refusing.write(name, content)
@@ -150,15 +132,12 @@ def test_files_of_another_kind_are_told_what_to_become(refusing, capfd, name, co
     assert hint in error.hint
 
 
-@pytest.mark.parametrize(
-    ("encoding", "rows", "hint"),
-    [
-        ("utf-16", f'{N1},{N2},"5', "A quote is not closed"),
-        ("cp1252", f'{N1},{N2},"5" more', "A quote is not closed"),
-        ("cp1252", f"{N1},{N2},5{'9' * 200_000}", "A field is too long"),
-        ("ascii", f"{N1},é,5", "not in this encoding"),
-    ],
-)
+@pytest.mark.parametrize(("encoding", "rows", "hint"), [
+    ("utf-16", f'{N1},{N2},"5', "A quote is not closed"),
+    ("cp1252", f'{N1},{N2},"5" more', "A quote is not closed"),
+    ("cp1252", f"{N1},{N2},5{'9' * 200_000}", "A field is too long"),
+    ("ascii", f"{N1},é,5", "not in this encoding"),
+])  # fmt: skip
 def test_rows_in_another_encoding_have_the_same_causes(refusing, capfd, encoding, rows, hint):
     """What DuckDB does not decode is told in the same words, and no row is shown."""
     content = trips() + rows
@@ -177,7 +156,7 @@ def test_the_first_bytes_say_the_encoding(place, encoding, name):
         content = (mark + text).encode(encoding)
         return gzip.compress(content) if name.endswith(".gz") else content
 
-    place.write(name, encoded(trips(header=("home", "work", "people"))))
+    place.write(name, encoded(trips(header=HEADER)))
     place.write(f"areas_{name}", encoded(csv(LEVELS, AREAS)))
     assert place.ingested(table=name, codebook=f"areas_{name}") == GOOD
     zones = sorted({code for trip in TRIPS for code in trip[:2]})
@@ -196,19 +175,15 @@ def test_a_row_that_is_too_long_is_refused_in_any_encoding(refusing, capfd):
 
 
 DIALECTS: dict[str, tuple[dict[str, Any], str, str]] = {  # how it is written, the content, the encoding
-    "semicolons": ({"separator": ";"}, lines(("home", "work", "people"), *TRIPS, separator=";"), "utf-8"),
-    "tabs": ({"separator": "\t"}, lines(("home", "work", "people"), *TRIPS, separator="\t"), "utf-8"),
-    "an encoding": (
-        {"encoding": "windows-1252"},
-        lines(("home", "work", "people", "ü"), *((*t, "é") for t in TRIPS)),
-        "cp1252",
-    ),
+    "semicolons": ({"separator": ";"}, lines(HEADER, *TRIPS, separator=";"), "utf-8"),
+    "tabs": ({"separator": "\t"}, lines(HEADER, *TRIPS, separator="\t"), "utf-8"),
+    "an encoding": ({"encoding": "windows-1252"}, lines(("home", "work", "people", "ü"), *((*t, "é") for t in TRIPS)), "cp1252"),
     "everything": (
         {"separator": "|", "encoding": "iso-8859-15", "decimal": ",", "null": ["*", "NA"]},
         lines(("home", "€", "work", "people"), *((a, "*", b, f"{n},0") for a, b, n in TRIPS), separator="|"),
         "iso-8859-15",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", DIALECTS)
@@ -229,23 +204,20 @@ def test_null_is_a_key_and_stands_for_nothing(place):
     """The key needs no quotes; a count and a code that it names are missing, and an area's parent may be."""
     spec = place.spec(table="odd.csv", csv={"null": "NA"})
     spec.write_text(spec.read_text().replace("'null'", "null").replace('"null"', "null"))
-    place.write("odd.csv", csv(("home", "work", "people"), [*TRIPS, (N1, N2, "NA")]))
+    place.write("odd.csv", csv(HEADER, [*TRIPS, (N1, N2, "NA")]))
     assert check_answer(spec).ok
     with pytest.raises(InputError, match="column people must not be empty"):
         place.ingested(table="odd.csv", csv={"null": "NA"})
 
 
-@pytest.mark.parametrize(
-    ("keys", "field", "told"),
-    [
-        ({"csv": {"separator": ";;"}}, "input.csv.separator", "must be one character"),
-        ({"csv": {"separator": '"'}}, "input.csv.separator", "must be one character"),
-        ({"csv": {"encoding": "latin-99"}}, "input.csv.encoding", "must be an encoding such as windows-1252"),
-        ({"csv": {"encoding": "base64"}}, "input.csv.encoding", "must be an encoding such as windows-1252"),
-        ({"csv": {"decimal": ";"}}, "input.csv.decimal", "must be"),
-        ({"csv": {}, "table": "trips.parquet"}, "input.csv", "must be left out, since input.table names no CSV file"),
-    ],
-)
+@pytest.mark.parametrize(("keys", "field", "told"), [
+    ({"csv": {"separator": ";;"}}, "input.csv.separator", "must be one character"),
+    ({"csv": {"separator": '"'}}, "input.csv.separator", "must be one character"),
+    ({"csv": {"encoding": "latin-99"}}, "input.csv.encoding", "must be an encoding such as windows-1252"),
+    ({"csv": {"encoding": "base64"}}, "input.csv.encoding", "must be an encoding such as windows-1252"),
+    ({"csv": {"decimal": ";"}}, "input.csv.decimal", "must be"),
+    ({"csv": {}, "table": "trips.parquet"}, "input.csv", "must be left out, since input.table names no CSV file"),
+])  # fmt: skip
 def test_a_dialect_that_cannot_be_is_refused(place, keys, field, told):
     """Each key of `csv` is refused by its name, and all of them where the file is none."""
     place.write("trips.parquet", b"")
@@ -254,17 +226,14 @@ def test_a_dialect_that_cannot_be_is_refused(place, keys, field, told):
     assert refused.value.field == field
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ('"home,""work"",people"\n"N1,""N2"",5"\n', "the lines of trips.csv are quoted whole"),
-        ('"home,work,people"\n"N1,N2,5"\n', "the lines of trips.csv are quoted whole"),
-        ("home;work;people\nN1;N2;5\n", "must use commas between columns; it seems to use `;`"),
-        ('home;work;people;"x, y"\nN1;N2;5;\n', "has no column home"),
-        ("home^work^people\nN1^N2^5\n", "has no column home"),
-        ("home work people\nN1 N2 5\n", "has no column home"),
-    ],
-)
+@pytest.mark.parametrize(("text", "told"), [
+    ('"home,""work"",people"\n"N1,""N2"",5"\n', "the lines of trips.csv are quoted whole"),
+    ('"home,work,people"\n"N1,N2,5"\n', "the lines of trips.csv are quoted whole"),
+    ("home;work;people\nN1;N2;5\n", "must use commas between columns; it seems to use `;`"),
+    ('home;work;people;"x, y"\nN1;N2;5;\n', "has no column home"),
+    ("home^work^people\nN1^N2^5\n", "has no column home"),
+    ("home work people\nN1 N2 5\n", "has no column home"),
+])  # fmt: skip
 def test_lines_that_are_one_field_are_told(place, text, told):
     """Lines quoted whole, and other separators, each have their own sentence and mend."""
     place.write("trips.csv", text)
@@ -297,23 +266,16 @@ def test_what_is_no_count_is_told_as_what_it_is(refusing, capfd, count):
     assert said == "1 row is at fault.\n"
 
 
-@pytest.mark.parametrize(
-    ("decimal", "count", "found"),
-    [
-        (".", "5.000", 5),
-        (".", "5.0", 5),
-        (",", "5,000", 5),
-        (",", "5", 5),
-        (",", "5.000", NO_GROUPS),
-        (",", "1.234,0", NO_GROUPS),
-    ],
-)
+@pytest.mark.parametrize(("decimal", "count", "found"), [
+    (".", "5.000", 5), (".", "5.0", 5), (",", "5,000", 5),
+    (",", "5", 5), (",", "5.000", NO_GROUPS), (",", "1.234,0", NO_GROUPS),
+])  # fmt: skip
 @pytest.mark.parametrize("key", ["table", "matrix"])
 def test_the_mark_before_a_fraction_tells_what_a_count_is(place, decimal, count, found, key):
     """Where the spec says the mark, the other one sets thousands apart; the ledger knows the records by the same numbers."""
     dialect = {"separator": ";", "decimal": decimal}
     keys: dict[str, Any] = {"table": "odd.csv", "csv": dialect}
-    place.write("odd.csv", lines(("home", "work", "people"), (N1, N2, count), separator=";"))
+    place.write("odd.csv", lines(HEADER, (N1, N2, count), separator=";"))
     if key == "matrix":
         keys = {"matrix": "odd.csv", "csv": dialect, **dict.fromkeys(("table", "origin", "destination", "count"))}
         place.write("odd.csv", lines(("", N1, N2, ""), (N1, 0, count, ""), (N2, 0, 0, ""), separator=";"))
@@ -323,29 +285,26 @@ def test_the_mark_before_a_fraction_tells_what_a_count_is(place, decimal, count,
         assert found in refused.value.hint
     else:
         assert place.ingested(**keys) == {(N1, N2): found}
-        place.write("trips.csv", csv(("home", "work", "people"), [(N1, N2, found)]))
+        place.write("trips.csv", csv(HEADER, [(N1, N2, found)]))
         records = [place.plan(**of).read_table().content.records for of in (keys, {})]
         assert key == "matrix" or records[0] == records[1]
 
 
-@pytest.mark.parametrize(
-    ("decimal", "income", "found", "why"),
-    [
-        (",", "17,5", "0-17", ""),
-        (",", "1.250", None, NO_GROUPS),
-        (".", "1.250", "0-17", ""),
-        (".", "1,250", None, NO_GROUPS),
-        (None, "1.000", None, EITHER),
-        (None, "12.500", None, EITHER),
-        (None, "18.000", "18+", ""),  # either way
-        (None, "0.125", "0-17", ""),
-        (None, "1.25", "0-17", ""),
-        (None, "1,250", None, NO_GROUPS),
-        (None, "1 250", None, NO_GROUPS),
-        (None, "1.250.000", None, NO_GROUPS),
-        (None, "much", None, "no number"),
-    ],
-)
+@pytest.mark.parametrize(("decimal", "income", "found", "why"), [
+    (",", "17,5", "0-17", ""),
+    (",", "1.250", None, NO_GROUPS),
+    (".", "1.250", "0-17", ""),
+    (".", "1,250", None, NO_GROUPS),
+    (None, "1.000", None, EITHER),
+    (None, "12.500", None, EITHER),
+    (None, "18.000", "18+", ""),  # either way
+    (None, "0.125", "0-17", ""),
+    (None, "1.25", "0-17", ""),
+    (None, "1,250", None, NO_GROUPS),
+    (None, "1 250", None, NO_GROUPS),
+    (None, "1.250.000", None, NO_GROUPS),
+    (None, "much", None, "no number"),
+])  # fmt: skip
 def test_bins_are_of_numbers_with_that_mark(place, decimal, income, found, why):
     """A number is in the bin that its mark says. Bins read numbers as counts do: with thousands set apart, perhaps or surely, it has none."""
     place.write("people.csv", lines(("income", "sex"), (income, "f"), separator=";"))
@@ -365,19 +324,12 @@ def test_bins_are_of_numbers_with_that_mark(place, decimal, income, found, why):
         assert why in refused.value.hint
 
 
-@pytest.mark.parametrize(
-    ("codebook", "levels", "named"),
-    [
-        ("code,tract\n09001,T1\n09190,T1\n", ["code", "tract"], "column tract repeats T1."),
-        ("code,tract\nB1,T1\nB1,T2\nB2,T2\n", ["code", "tract"], "T2 has several rows"),
-        ("city,borough,zone\nX,Bronx,Z1\nY,Bronx,Z2\n", ["city", "borough", "zone"], "Bronx under X and Y"),
-        (
-            "city,borough,zone\nX,Soho,Z1\nX,Mile End,Z2\nY,Mile End,Z3\n",
-            ["city", "borough", "zone"],
-            "Mile End under X and Y",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("codebook", "levels", "named"), [
+    ("code,tract\n09001,T1\n09190,T1\n", ["code", "tract"], "column tract repeats T1."),
+    ("code,tract\nB1,T1\nB1,T2\nB2,T2\n", ["code", "tract"], "T2 has several rows"),
+    ("city,borough,zone\nX,Bronx,Z1\nY,Bronx,Z2\n", ["city", "borough", "zone"], "Bronx under X and Y"),
+    ("city,borough,zone\nX,Soho,Z1\nX,Mile End,Z2\nY,Mile End,Z3\n", ["city", "borough", "zone"], "Mile End under X and Y"),
+])  # fmt: skip
 def test_an_unclear_area_of_a_codebook_is_named(place, codebook, levels, named):
     """A codebook is public: of an area that it has twice, or under two others, the code is told."""
     place.write("codebook.csv", codebook)
@@ -386,22 +338,17 @@ def test_an_unclear_area_of_a_codebook_is_named(place, codebook, levels, named):
     assert named in f"{refused.value} {refused.value.hint}"
 
 
-@pytest.mark.parametrize("code", [f"{N1} ", f" {N1}", f"{N1}\t"])
-def test_blanks_around_the_codes_of_a_codebook_are_told(place, code):
+@pytest.mark.parametrize(("code", "told"), [
+    *((code, f'codes with blanks around them, such as "{code}"') for code in (f"{N1} ", f" {N1}", f"{N1}\t")),
+    (f"{N1}\u200b", f"characters that are not seen, such as '{N1}\\u200b'"),  # of no width
+])  # fmt: skip
+def test_what_is_not_seen_of_the_codes_of_a_codebook_is_told(place, code, told):
     """Where codes of the table are not found, and the codebook has blanks around its codes, it is the codebook that is to be mended."""
     areas = [(*area[:2], code if area[2] == N1 else area[2]) for area in AREAS]
     place.write("codebook.csv", csv(LEVELS, areas))
     with pytest.raises(InputError, match="has codes that the codebook lacks") as refused:
         place.ingested()
-    assert f'The codebook has codes with blanks around them, such as "{code}"' in refused.value.hint
-
-
-def test_characters_of_a_codebook_that_are_not_seen_are_told(place):
-    """A code with a character of no width is written out, so that it is seen."""
-    place.write("codebook.csv", csv(LEVELS, [(*area[:2], f"{area[2]}\u200b") for area in AREAS]))
-    with pytest.raises(InputError, match="has codes that the codebook lacks") as refused:
-        place.ingested()
-    assert "characters that are not seen, such as '0101001\\u200b'" in refused.value.hint
+    assert told in refused.value.hint
 
 
 @pytest.mark.parametrize("row", ["W,W9,", "E,E12,", "W,,"])
@@ -455,7 +402,7 @@ def test_typed_columns_are_the_codes_that_they_show(place, kind, ending):
     )
     areas = pl.DataFrame({"region": ["R", "R"], "place": pl.Series(values).cast(of_type)})
     place.write("places.csv", lines(("region", "place"), *(("R", code) for code in codes)))
-    place.write("texts.csv", lines(("home", "work", "people"), (*codes, 1), (*codes[::-1], 2)))
+    place.write("texts.csv", lines(HEADER, (*codes, 1), (*codes[::-1], 2)))
     location, codebook = "typed.parquet", "areas.parquet"
     table.write_parquet(place.folder / location)
     areas.write_parquet(place.folder / codebook)
@@ -465,8 +412,7 @@ def test_typed_columns_are_the_codes_that_they_show(place, kind, ending):
         areas.write_ndjson(place.folder / codebook)
     if ending == "duckdb":
         for name in ("typed", "areas"):
-            with duckdb.connect(str(place.folder / f"{name}.duckdb")) as con:
-                con.execute(f"CREATE TABLE t AS FROM '{place.folder / name}.parquet'")
+            in_duckdb(place.folder / f"{name}.duckdb", f"CREATE TABLE t AS FROM '{place.folder / name}.parquet'")
         location, codebook = "typed.duckdb::t", "areas.duckdb::t"
     for listed in ("places.csv", codebook):
         assert place.ingested(table=location, codebook=listed, levels=["region", "place"]) == {codes: 1, codes[::-1]: 2}
@@ -475,14 +421,11 @@ def test_typed_columns_are_the_codes_that_they_show(place, kind, ending):
     ] * 2
 
 
-@pytest.mark.parametrize(
-    ("kind", "ending"),
-    [
-        *((kind, "parquet") for kind in ("double", "float", "decimal", "midnights")),
-        ("double", "ndjson"),
-        ("midnights", "ndjson"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "ending"), [
+    *((kind, "parquet") for kind in ("double", "float", "decimal", "midnights")),
+    ("double", "ndjson"),
+    ("midnights", "ndjson"),
+])  # fmt: skip
 def test_listed_codes_may_have_what_typed_columns_leave_out(place, kind, ending):
     """A codebook that another program wrote as text has 101.0 and 00:00:00: the records count there, and other times are as they were."""
     values, of_type, codes = TYPED[kind]
@@ -534,20 +477,17 @@ def test_a_mark_of_csv_is_not_for_other_files(place):
         place.ingested(table=["trips.csv", "rest.parquet"], csv={"decimal": ","})
 
 
-@pytest.mark.parametrize(
-    ("values", "told", "cast"),
-    [
-        ([101.0, 102.5], "column home is of type DOUBLE", "BIGINT::VARCHAR"),
-        ([datetime(2025, 11, 1, 7), DAYS[0]], "column home is of type TIMESTAMP", "::DATE::VARCHAR"),
-        (
-            [day.replace(tzinfo=UTC) for day in DAYS],
-            "column home is of type TIMESTAMP WITH TIME ZONE",
-            "timezone('Europe/Rome', \"home\")::DATE::VARCHAR",
-        ),
-        ([True, False], "column home is of type BOOLEAN", '"home"::INT::VARCHAR'),
-        ([["101"], ["101"]], "column home is of type VARCHAR[]", '"home"[1]::VARCHAR'),
-    ],
-)
+@pytest.mark.parametrize(("values", "told", "cast"), [
+    ([101.0, 102.5], "column home is of type DOUBLE", "BIGINT::VARCHAR"),
+    ([datetime(2025, 11, 1, 7), DAYS[0]], "column home is of type TIMESTAMP", "::DATE::VARCHAR"),
+    (
+        [day.replace(tzinfo=UTC) for day in DAYS],
+        "column home is of type TIMESTAMP WITH TIME ZONE",
+        "timezone('Europe/Rome', \"home\")::DATE::VARCHAR",
+    ),
+    ([True, False], "column home is of type BOOLEAN", '"home"::INT::VARCHAR'),
+    ([["101"], ["101"]], "column home is of type VARCHAR[]", '"home"[1]::VARCHAR'),
+])  # fmt: skip
 def test_other_values_are_refused_by_their_type(place, capfd, values, told, cast):
     """Where the codebook lacks a value of a typed column, its type is told, with the cast to write."""
     place.write("places.csv", "region,place\nR,101\nR,2025-11-01\n")
@@ -557,14 +497,11 @@ def test_other_values_are_refused_by_their_type(place, capfd, values, told, cast
     assert cast in error.hint
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        ("STRUCT(a ENUM('{0}', ')'))", "{{'a': '{0}'}}"),
-        ("ENUM('{0}')[]", "['{0}']"),
-        ("MAP(ENUM('{0}'), ENUM('{0}'))", "MAP {{'{0}': '{0}'}}"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "value"), [
+    ("STRUCT(a ENUM('{0}', ')'))", "{{'a': '{0}'}}"),
+    ("ENUM('{0}')[]", "['{0}']"),
+    ("MAP(ENUM('{0}'), ENUM('{0}'))", "MAP {{'{0}': '{0}'}}"),
+])  # fmt: skip
 def test_a_type_that_lists_values_is_named_without_them(refusing, capfd, kind, value):
     """Some types list the values that a column has; a refusal names the type alone, of codes and of counts."""
     for number, columns in enumerate(("home {0}, work VARCHAR, people INT", "home VARCHAR, work VARCHAR, people {0}")):
@@ -588,14 +525,11 @@ def test_rows_with_a_time_zone_are_the_same_rows_everywhere(place, monkeypatch):
         tzset()
         table = {"at": [day.replace(tzinfo=UTC) for day in DAYS], "work": ["a", "b"]}
         pl.DataFrame(table).write_parquet(place.folder / f"{zone[:3]}.parquet")
-        keys = {
+        keys = dict.fromkeys(("origin", "destination", "count")) | {"features": ["hour", "work"]}
+        keys |= {
             "table": f"{zone[:3]}.parquet",
-            "features": ["hour", "work"],
-            "origin": None,
-            "destination": None,
-            "count": None,
+            "also": {"hierarchy": hour | places, "release": {"order": ["hour", "work"]}},
         }
-        keys |= {"also": {"hierarchy": hour | places, "release": {"order": ["hour", "work"]}}}
         found.add(place.plan(**keys).read_table().content.records)
         assert place.ingested(**keys) == {("1", "a"): 1, ("1", "b"): 1}
     assert len(found) == 1
@@ -603,15 +537,12 @@ def test_rows_with_a_time_zone_are_the_same_rows_everywhere(place, monkeypatch):
     tzset()
 
 
-@pytest.mark.parametrize(
-    ("codes", "cast"),
-    [
-        (["01001", "44007"], """lpad("home"::BIGINT::VARCHAR, 5, '0')"""),
-        (["071", "110"], """lpad("home"::BIGINT::VARCHAR, 3, '0')"""),
-        (["101", "102"], 'as "home"::BIGINT::VARCHAR in'),
-        (["0", "10"], 'as "home"::BIGINT::VARCHAR in'),
-    ],
-)
+@pytest.mark.parametrize(("codes", "cast"), [
+    (["01001", "44007"], """lpad("home"::BIGINT::VARCHAR, 5, '0')"""),
+    (["071", "110"], """lpad("home"::BIGINT::VARCHAR, 3, '0')"""),
+    (["101", "102"], 'as "home"::BIGINT::VARCHAR in'),
+    (["0", "10"], 'as "home"::BIGINT::VARCHAR in'),
+])  # fmt: skip
 def test_the_cast_of_a_floating_column_writes_codes_as_the_codebook_does(place, capfd, codes, cast):
     """With zeros before the digits if, and as far as, all codes of the codebook have them."""
     place.write("places.csv", lines(("region", "place"), *(("R", code) for code in codes)))
@@ -620,20 +551,13 @@ def test_the_cast_of_a_floating_column_writes_codes_as_the_codebook_does(place, 
     assert cast in error.hint
 
 
-@pytest.mark.parametrize(
-    ("codes", "ending", "hint"),
-    [
-        (["01", "44"], "parquet", """for example as lpad("home"::VARCHAR, 2, '0') in a view. Add"""),
-        (["071", "110", "ZZ"], "duckdb", """for example as lpad("home"::VARCHAR, 3, '0') in a view. Add"""),
-        (
-            ["01", "001"],
-            "parquet",
-            "Some listed codes begin with 0, which programs that read them as numbers drop.",
-        ),
-        (["01", "44"], "csv", "Some listed codes begin with 0, which programs that read them as numbers drop."),
-        (["0", "44"], "parquet", "Codes are compared as text, "),
-    ],
-)
+@pytest.mark.parametrize(("codes", "ending", "hint"), [
+    (["01", "44"], "parquet", """for example as lpad("home"::VARCHAR, 2, '0') in a view. Add"""),
+    (["071", "110", "ZZ"], "duckdb", """for example as lpad("home"::VARCHAR, 3, '0') in a view. Add"""),
+    (["01", "001"], "parquet", "Some listed codes begin with 0, which programs that read them as numbers drop."),
+    (["01", "44"], "csv", "Some listed codes begin with 0, which programs that read them as numbers drop."),
+    (["0", "44"], "parquet", "Codes are compared as text, "),
+])  # fmt: skip
 def test_whole_numbers_that_have_lost_their_zeros_are_told(place, capfd, codes, ending, hint):
     """From the codebook and the type of the column alone: the cast where codes of digits have one length, and else why they differ."""
     place.write("places.csv", lines(("region", "place"), *(("R", code) for code in codes)))
@@ -643,8 +567,7 @@ def test_whole_numbers_that_have_lost_their_zeros_are_told(place, capfd, codes, 
     else:
         rows.write_parquet(place.folder / "t.parquet")
     if ending == "duckdb":
-        with duckdb.connect(str(place.folder / "t.duckdb")) as con:
-            con.execute(f"CREATE TABLE t AS FROM '{place.folder / 't.parquet'}'")
+        in_duckdb(place.folder / "t.duckdb", f"CREATE TABLE t AS FROM '{place.folder / 't.parquet'}'")
     table = {"duckdb": "t.duckdb::t"}.get(ending, f"t.{ending}")
     error, _ = place.refusal(capfd, table=table, **PLACES)
     of_type = "; column home is of type BIGINT" if "lpad" in hint else ""
@@ -658,22 +581,20 @@ def test_other_and_changed_codes_are_compared_in_that_form_too(place, in_table, 
     """A recoded code, that of records whose code is not listed, and the first letters of a longer one."""
     place.write("places.csv", f"region,place\nR,{in_codebook}\nR,b\n")
     place.write("changes.csv", f"was,is\n{in_table} 1,{in_codebook}\n")
-    place.write("trips.csv", csv(("home", "work", "people"), [(f"{in_codebook} 1", "b", 3), ("?", "b", 4)]))
+    place.write("trips.csv", csv(HEADER, [(f"{in_codebook} 1", "b", 3), ("?", "b", 4)]))
     recode = {"recode": {"table": "changes.csv", "from": "was", "to": "is"}}
     keys = {"hierarchy": {"table": "places.csv", "levels": ["region", "place"], "unlisted": in_table} | recode}
     assert place.ingested(**PLACES, also=keys) == {(NFC, "b"): 7}
     assert Values.model_validate({"values": [in_codebook], "unlisted": in_table}).unlisted == NFC
     taken = {"column": "home", "first": len(NFC)}
-    place.write(
-        "trips.csv", csv(("home", "work", "people"), [(f"{in_table} 8001", "b", 3), (f"{in_codebook}-West", "b", 4)])
-    )
+    place.write("trips.csv", csv(HEADER, [(f"{in_table} 8001", "b", 3), (f"{in_codebook}-West", "b", 4)]))
     assert place.ingested(**PLACES, origin=taken) == {(NFC, "b"): 7}
 
 
 @pytest.mark.parametrize(("in_table", "in_codebook"), [(NFC, NFD), (NFD, NFC)])
 def test_codes_are_compared_in_one_form_of_unicode(place, in_table, in_codebook):
     """An accent may be a character of its own: in the table, the codebook, the names, the spec and a query it is the same code."""
-    place.write("trips.csv", csv(("home", "work", "people"), [(in_table, "b", 300), (in_codebook, "b", 400)]))
+    place.write("trips.csv", csv(HEADER, [(in_table, "b", 300), (in_codebook, "b", 400)]))
     place.write("places.csv", f"region,place,name\nR,{in_codebook},Stadt {in_codebook}\nR,b,B\n")
     assert place.ingested(**PLACES) == {(NFC, "b"): 700}
     labels = {"hierarchy": {"table": "places.csv", "levels": ["region", "place"], "labels": {"place": "name"}}}
@@ -707,7 +628,7 @@ def in_parts(folder: Path, ending: str, parts: Sequence[Sequence[Sequence[object
     """Write rows of trips into a file for each part, in an order of columns that changes from file to file."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, rows in enumerate(parts):
-        table = pl.DataFrame(list(map(tuple, rows)), schema=["home", "work", "people"], orient="row")
+        table = pl.DataFrame(list(map(tuple, rows)), schema=HEADER, orient="row")
         table = table.select(table.columns[:: 1 if number % 2 else -1])
         path, text = folder / f"{number}{ending}", table.write_csv().encode()
         if ending == ".parquet":
@@ -724,14 +645,11 @@ def in_parts(folder: Path, ending: str, parts: Sequence[Sequence[Sequence[object
 SINGLE = [[trip] for trip in TRIPS]
 
 
-@pytest.mark.parametrize(
-    ("place_of", "ending"),
-    [
-        *(("{0}", ending) for ending in (".csv", ".csv.gz", ".csv.zst", ".parquet", ".ndjson")),
-        *((pattern, ".parquet") for pattern in ("{0}/", "{0}/*", "{0}/*{1}", "{0}/[0-9]{1}", "p*/**/*{1}")),
-        (["{0}/0{1}", "{0}/1{1}", "{0}/2{1}"], ".csv"),
-    ],
-)
+@pytest.mark.parametrize(("place_of", "ending"), [
+    *(("{0}", ending) for ending in (".csv", ".csv.gz", ".csv.zst", ".parquet", ".ndjson")),
+    *((pattern, ".parquet") for pattern in ("{0}/", "{0}/*", "{0}/*{1}", "{0}/[0-9]{1}", "p*/**/*{1}")),
+    (["{0}/0{1}", "{0}/1{1}", "{0}/2{1}"], ".csv"),
+])  # fmt: skip
 def test_rows_in_several_files_are_one_table(place, ending, place_of):
     """A folder, a pattern and a list hold the rows of their files; `check` finds them; the ledger knows the rows whatever files have them."""
     plain = place.plan().read_table().content.records
@@ -781,16 +699,13 @@ def test_names_of_folders_are_columns(place, table):
 
 
 @pytest.mark.parametrize("table", ["parts", "parts/*/*"])
-@pytest.mark.parametrize(
-    ("name", "content", "told"),
-    [
-        ("odd.csv", "home,Work,people\n", r"has no column work in file 4 of 4"),
-        ("odd.csv", "home;work;people\n", r"file 4 of 4 must use commas"),
-        ("odd.csv", b"\x1f\x8b\x08", r"file 4 of 4 cannot be read as CSV in UTF-8"),
-        ("odd.csv.gz", "", r"has files that end in \.csv and in \.csv\.gz"),
-        ("odd.txt", "", r"input\.table must name files that end in .* and parts/\*/\* finds others"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "told"), [
+    ("odd.csv", "home,Work,people\n", r"has no column work in file 4 of 4"),
+    ("odd.csv", "home;work;people\n", r"file 4 of 4 must use commas"),
+    ("odd.csv", b"\x1f\x8b\x08", r"file 4 of 4 cannot be read as CSV in UTF-8"),
+    ("odd.csv.gz", "", r"has files that end in \.csv and in \.csv\.gz"),
+    ("odd.txt", "", r"input\.table must name files that end in .* and parts/\*/\* finds others"),
+])  # fmt: skip
 def test_files_that_are_found_are_named_to_the_caller_alone(place, capfd, table, name, content, told):
     """The names of files in a folder may be codes: a refusal has their number, and the caller hears which file that is."""
     in_parts(place.folder / "parts" / f"home={N1}", ".csv", SINGLE)
@@ -843,9 +758,9 @@ def test_files_of_which_only_folders_share_a_column(place, ending):
 def test_files_of_a_list_may_be_written_in_different_ways(place):
     """Each file is read as it is written: packed, in another encoding, with other columns, and with typed ones."""
     first, second, third = TRIPS
-    place.write("one.csv", csv(("home", "work", "people"), [first]).encode("utf-16"))
+    place.write("one.csv", csv(HEADER, [first]).encode("utf-16"))
     place.write("two.csv.gz", gzip.compress(csv(("x", "people", "work", "home"), [(0, *second[::-1])]).encode()))
-    pl.DataFrame([third], schema=["home", "work", "people"], orient="row").cast({"people": pl.Float64}).write_parquet(
+    pl.DataFrame([third], schema=HEADER, orient="row").cast({"people": pl.Float64}).write_parquet(
         place.folder / "three.parquet"
     )
     assert place.ingested(table=["one.csv", "two.csv.gz", "three.parquet"]) == GOOD
@@ -866,7 +781,7 @@ def test_many_files_are_read_in_one_pass(place, monkeypatch):
     assert place.ingested(table="many") == {(N1, N2): 2_000}
     found = place.plan(table="many").read_table().content.records
     assert [many for many in reads if many > 1] == 2 * [125, 125]  # the two orders of columns, for each
-    place.write("trips.csv", csv(("home", "work", "people"), rows))
+    place.write("trips.csv", csv(HEADER, rows))
     assert found == place.plan().read_table().content.records
 
 
@@ -891,27 +806,18 @@ def test_the_ledger_recognises_rows_in_other_files(place, other):
         place.release("second", table=other)
 
 
-@pytest.mark.parametrize(
-    ("table", "told"),
-    [
-        ("nothing/*.csv", "there is no file"),
-        ("empty", "there is no file"),
-        (["parts/0.csv", "./parts/0.csv"], "must name each file once"),
-        (["parts/0.csv", "parts/9.csv"], "there is no file"),
-        (["parts/0.csv", "codes.xlsx"], "must name files that end in"),
-        (["postgresql://a/b::c.d"], "must be a file"),
-        ([], "must not be empty"),
-        *((of_both, r"has files that end in \.csv and in \.parquet") for of_both in ("both", "both/*", "b*/0*")),
-        *(
-            (of_packed, r"has files that end in \.csv and in \.csv\.gz")
-            for of_packed in ("packed", "packed/*", ["packed/0.*"])
-        ),
-        *(
-            (of_linked, "must name each file once")
-            for of_linked in ("linked", "linked/*", ["linked/hard.csv", "linked/0.csv"])
-        ),
-    ],
-)
+@pytest.mark.parametrize(("table", "told"), [
+    ("nothing/*.csv", "there is no file"),
+    ("empty", "there is no file"),
+    (["parts/0.csv", "./parts/0.csv"], "must name each file once"),
+    (["parts/0.csv", "parts/9.csv"], "there is no file"),
+    (["parts/0.csv", "codes.xlsx"], "must name files that end in"),
+    (["postgresql://a/b::c.d"], "must be a file"),
+    ([], "must not be empty"),
+    *((of_both, r"has files that end in \.csv and in \.parquet") for of_both in ("both", "both/*", "b*/0*")),
+    *((of_packed, r"has files that end in \.csv and in \.csv\.gz") for of_packed in ("packed", "packed/*", ["packed/0.*"])),
+    *((of_linked, "must name each file once") for of_linked in ("linked", "linked/*", ["linked/hard.csv", "linked/0.csv"])),
+])  # fmt: skip
 def test_places_without_a_table_are_refused(place, table, told):
     """What finds no file, a file twice, or files that may hold the same rows, is refused by the key."""
     in_parts(place.folder / "parts", ".csv", SINGLE)
@@ -999,9 +905,11 @@ def test_a_codebook_is_not_behind_the_view_of_the_table(place, codebook):
         place.plan(codebook=codebook, levels=levels)
 
 
-@pytest.mark.parametrize(
-    ("inner", "hint"), [("way", "Did you mean Ways?"), ("TRIP", "Did you mean trips?"), ("qqqqq", "SHOW ALL TABLES")]
-)
+@pytest.mark.parametrize(("inner", "hint"), [
+    ("way", "Did you mean Ways?"),
+    ("TRIP", "Did you mean trips?"),
+    ("qqqqq", "SHOW ALL TABLES"),
+])  # fmt: skip
 @pytest.mark.parametrize("key", ["table", "codebook"])
 def test_a_table_that_is_not_there_is_told(place, key, inner, hint):
     """A DuckDB file without the table is one that can be read: the nearest name is told, or how to list them."""
@@ -1042,15 +950,12 @@ def test_rows_in_a_log_are_not_left_out(place, key, through):
         place.ingested(**{key: f"{through}::trips"})
 
 
-@pytest.mark.parametrize(
-    ("content", "hint"),
-    [
-        (f'[{{"home": "{N1}", "work": "{N2}", "people": 5}}]', "Every line must be an object by itself"),
-        (f'{{\n"home": "{N1}"\n}}\n', "Every line must be an object by itself"),
-        (f'\ufeff{{"home": "{N1}", "work": "{N2}", "people": 5}}\n', "without a byte order mark"),
-        (f'{{"home": "{N1}", "home": "{N1}", "work": "{N2}", "people": 5}}\n', "An object has a key twice"),
-    ],
-)
+@pytest.mark.parametrize(("content", "hint"), [
+    (f'[{{"home": "{N1}", "work": "{N2}", "people": 5}}]', "Every line must be an object by itself"),
+    (f'{{\n"home": "{N1}"\n}}\n', "Every line must be an object by itself"),
+    (f'\ufeff{{"home": "{N1}", "work": "{N2}", "people": 5}}\n', "without a byte order mark"),
+    (f'{{"home": "{N1}", "home": "{N1}", "work": "{N2}", "people": 5}}\n', "An object has a key twice"),
+])  # fmt: skip
 def test_json_of_another_form_is_told(refusing, capfd, content, hint):
     """What is no object per line says which form it must have, and shows nothing of what is in it."""
     refusing.write("t.ndjson", content)

@@ -51,7 +51,7 @@ def spec_of(kind: str, people: pl.DataFrame, **keys: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_data_frame_is_a_table_and_a_codebook(home: Path, kind: str) -> None:
+def test_a_data_frame_is_a_table_and_a_codebook(home, kind):
     """Of every kind: the counts are those of its rows, no file of it is left, and the manifest has no path."""
     people = draw_people()
     spec = spec_of(kind, people)
@@ -66,7 +66,7 @@ def test_a_data_frame_is_a_table_and_a_codebook(home: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_nobody_looks_at_is_in_no_file(home: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_what_nobody_looks_at_is_in_no_file(home, monkeypatch, kind):
     """No row of a confidential data frame for `check` and `plan`; for releases the columns that a spec names or the ledger knows."""
     people = draw_people().with_columns(name=pl.lit("Mario Rossi"), mode=pl.lit("walks"))
     spec, written = spec_of(kind, people), list[pl.DataFrame]()
@@ -92,7 +92,7 @@ def test_what_nobody_looks_at_is_in_no_file(home: Path, monkeypatch: pytest.Monk
         assert {name for name in table.columns if table[name].null_count() < table.height} == columns
 
 
-def test_what_a_killed_process_left_of_a_data_frame_is_deleted(home: Path) -> None:
+def test_what_a_killed_process_left_of_a_data_frame_is_deleted(home):
     """By `clean`, which leaves the data frames of a process that goes on."""
     left = "import os, signal, polars; from flows.specification.frames import frames_in_files as written\n"
     left += "with written({'table': polars.DataFrame({'zone': ['a']})}): os.kill(os.getpid(), signal.SIGKILL)"
@@ -105,7 +105,7 @@ def test_what_a_killed_process_left_of_a_data_frame_is_deleted(home: Path) -> No
     assert not list((home / "tmp").glob("frames-*"))
 
 
-def test_a_list_of_data_frames_is_one_table(home: Path) -> None:
+def test_a_list_of_data_frames_is_one_table(home):
     """Their rows are released together, whatever holds each of them."""
     people = draw_people()
     spec = spec_of("Polars", people)
@@ -115,7 +115,7 @@ def test_a_list_of_data_frames_is_one_table(home: Path) -> None:
     assert counted == dict(people["zone"].value_counts().iter_rows())
 
 
-def test_paths_and_numpy_are_keys_as_texts_and_numbers_are(home: Path) -> None:
+def test_paths_and_numpy_are_keys_as_texts_and_numbers_are(home):
     """Notebooks have both: a table is a path, ε comes out of an array, and levels are one; anything else is refused."""
     people = draw_people()
     people.write_parquet("people.parquet")
@@ -130,7 +130,7 @@ def test_paths_and_numpy_are_keys_as_texts_and_numbers_are(home: Path) -> None:
         trellis.check(spec | {"title": object()})
 
 
-def test_a_data_frame_of_mixed_codes_is_refused_without_a_value(home: Path) -> None:
+def test_a_data_frame_of_mixed_codes_is_refused_without_a_value(home):
     """The key is named and the cast, and what the library said of the value is not kept."""
     mixed = pd.DataFrame({"zone": pd.Series(["n", 4711], dtype=object), "age": ["1", "2"]})
     spec = {**spec_of("Polars", draw_people()), "input": {"table": mixed, "features": ["zone", "age"]}}
@@ -140,7 +140,7 @@ def test_a_data_frame_of_mixed_codes_is_refused_without_a_value(home: Path) -> N
         assert "4711" not in f"{refusal.value}{refusal.value.hint}{refusal.value.__context__}"
 
 
-def test_checks_and_plans_are_shown_in_a_line(home: Path) -> None:
+def test_checks_and_plans_are_shown_in_a_line(home):
     """With the name, the mechanism and what it costs; or with the number of problems, and where they are."""
     spec = spec_of("Polars", draw_people())
     wrong = {**spec, "mechanism": "none", "privacy": {**spec["privacy"], "delta": 2}}
@@ -155,7 +155,7 @@ def test_checks_and_plans_are_shown_in_a_line(home: Path) -> None:
         assert all(word in repr(shown) for word in words)
 
 
-def test_a_stopped_release_is_listed_and_continued(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_release_is_listed_and_continued(home, monkeypatch):
     """`releases` says that it failed, and `rerun` publishes it; once more it is the same."""
 
     def interrupt(*_: object) -> None:
@@ -177,22 +177,15 @@ def test_a_stopped_release_is_listed_and_continued(home: Path, monkeypatch: pyte
         trellis.rerun("nothing")
 
 
-def test_lists_of_questions_and_of_areas(home: Path) -> None:
+def test_lists_of_questions_and_of_areas(home):
     """A list of mappings is answered one by one; arrays, series and tuples are lists of areas; anything else is refused by name."""
     people = draw_people()
     found = trellis.release(spec_of("Polars", people))
     one_by_one = found.query([{"zone": "n", "age": "1"}, {"zone": "s"}])
     assert one_by_one["zone"].to_list() == ["n", "s"]
     assert one_by_one["count"].to_list() == [people.filter(zone="n", age="1").height, people.filter(zone="s").height]
-    for zones in (
-        ["n", "s"],
-        ("n", "s"),
-        np.array(["n", "s"]),
-        pl.Series(["n", "s"]),
-        pd.Series(["n", "s"]),
-        {"n": 0, "s": 0}.keys(),
-    ):
-        assert found.query(zone=zones)["count"].sum() == 600
+    for as_list in (list, tuple, np.array, pl.Series, pd.Series, lambda zones: dict.fromkeys(zones).keys()):
+        assert found.query(zone=as_list(["n", "s"]))["count"].sum() == 600
     for wrong in (["zone"], "zone", 3):
         with pytest.raises(UsageError, match="where must map axes to areas"):
             found.query(wrong)  # type: ignore[arg-type]
@@ -203,16 +196,12 @@ def test_lists_of_questions_and_of_areas(home: Path) -> None:
     assert found.table(np.int64(2)).equals(found.table("zone"))
 
 
-def test_mechanisms_are_compared(home: Path) -> None:
+def test_mechanisms_are_compared(home):
     """On a table that is declared public, for each mechanism and ε; otherwise it is refused."""
     spec = spec_of("pandas", draw_people(), public_data=True, privacy=SPEC["privacy"], mechanism="inftda")
     results = trellis.compare(spec, ["inftda", "gaussian"], [1.0, 2.0], runs=2).results
-    assert [(of.mechanism, of.epsilon) for of in results] == [
-        ("inftda", 1.0),
-        ("inftda", 2.0),
-        ("gaussian", 1.0),
-        ("gaussian", 2.0),
-    ]
+    tried = [(of.mechanism, of.epsilon) for of in results]
+    assert tried == [(mechanism, epsilon) for mechanism in ("inftda", "gaussian") for epsilon in (1.0, 2.0)]
     with pytest.raises(SpecError, match="public_data must be true"):
         trellis.compare(spec_of("pandas", draw_people()))
     with pytest.raises(UsageError, match="runs must be at least 1"):

@@ -156,7 +156,7 @@ def moved(before: Counter[Any], after: Counter[Any]) -> list[int]:
 
 @pytest.mark.parametrize("usual", [NUMBERS, TIMES], ids=["numbers", "times"])
 @pytest.mark.parametrize("source", SOURCES)
-def test_one_record_more_is_one_cell_more_by_one(plan: Plan, tmp_path: Path, source: str, usual: list[Any]) -> None:
+def test_one_record_more_is_one_cell_more_by_one(plan, tmp_path, source, usual):
     """Whatever the record is, and however its codes are taken and changed, no other record counts elsewhere than before."""
     write, before = SOURCES[source], cells(plan, tmp_path, SOURCES[source], usual)
     of_texts = source in ("sqlite", "workbook")  # which take no fractions
@@ -164,7 +164,7 @@ def test_one_record_more_is_one_cell_more_by_one(plan: Plan, tmp_path: Path, sou
         assert moved(before, cells(plan, tmp_path, write, [odd, *usual])) == [1], odd
 
 
-def test_a_view_whose_types_are_guessed_breaks_the_law(plan: Plan, tmp_path: Path) -> None:
+def test_a_view_whose_types_are_guessed_breaks_the_law(plan, tmp_path):
     """The law can fail, and does where DuckDB guesses a type from all rows: the page on views says what to write."""
     before, after = (cells(plan, tmp_path, of_view(""), values) for values in (NUMBERS, ["x", *NUMBERS]))
     assert len(moved(before, after)) > 1

@@ -54,27 +54,19 @@ def test_codes_that_nobody_lists_are_in_one_public_area(place, capfd, code):
     assert f"Rows that count as {code} of destination, because their codes are not listed: 2.\n" in said
 
 
-@pytest.mark.parametrize(
-    ("taken", "domain", "column", "codes"),
-    [
-        ({"take": "month"}, {}, ["2024-05-17", "2024-12-01", "soon"], ["5", "12"]),
-        (
-            {"take": "month"},
-            {"values": ["2024-05", "2024-06"]},
-            ["2024-05-17", "2024-06-01", ""],
-            ["2024-05", "2024-06"],
-        ),
-        ({"take": "hour"}, {}, ["25:10", "24:00", "8"], ["1", "0"]),
-        ({"take": "hour"}, {"values": [f"{hour:02}" for hour in range(24)]}, ["8:30", "25:10", "x"], ["08", "01"]),
-        ({"take": "hour"}, {"ordered": 30}, ["25:10", "24:00", "40:00"], ["25", "24"]),
-        ({"take": "weekday"}, {}, ["2024-05-17", "2024-05-19", "x"], ["5", "7"]),
-        ({"take": "quarter"}, {}, ["2024-05-17", "2024-12-19", "x"], ["2", "4"]),
-        ({"take": "day"}, {"ordered": {"first": 1, "last": 31}}, ["2024-05-17", "2024-12-31", "x"], ["17", "31"]),
-        ({"take": "year"}, {"values": ["2023", "2024"]}, ["2023-05-17", "2024-12-31", "x"], ["2023", "2024"]),
-        ({"bins": [0, 18, 65]}, {}, ["3", "70", "-1"], ["0-17", "65+"]),
-        ({"first": 2}, {"values": ["01", "10"]}, ["0123", "10x", "99"], ["01", "10"]),
-    ],
-)
+@pytest.mark.parametrize(("taken", "domain", "column", "codes"), [
+    ({"take": "month"}, {}, ["2024-05-17", "2024-12-01", "soon"], ["5", "12"]),
+    ({"take": "month"}, {"values": ["2024-05", "2024-06"]}, ["2024-05-17", "2024-06-01", ""], ["2024-05", "2024-06"]),
+    ({"take": "hour"}, {}, ["25:10", "24:00", "8"], ["1", "0"]),
+    ({"take": "hour"}, {"values": [f"{hour:02}" for hour in range(24)]}, ["8:30", "25:10", "x"], ["08", "01"]),
+    ({"take": "hour"}, {"ordered": 30}, ["25:10", "24:00", "40:00"], ["25", "24"]),
+    ({"take": "weekday"}, {}, ["2024-05-17", "2024-05-19", "x"], ["5", "7"]),
+    ({"take": "quarter"}, {}, ["2024-05-17", "2024-12-19", "x"], ["2", "4"]),
+    ({"take": "day"}, {"ordered": {"first": 1, "last": 31}}, ["2024-05-17", "2024-12-31", "x"], ["17", "31"]),
+    ({"take": "year"}, {"values": ["2023", "2024"]}, ["2023-05-17", "2024-12-31", "x"], ["2023", "2024"]),
+    ({"bins": [0, 18, 65]}, {}, ["3", "70", "-1"], ["0-17", "65+"]),
+    ({"first": 2}, {"values": ["01", "10"]}, ["0123", "10x", "99"], ["01", "10"]),
+])  # fmt: skip
 def test_the_name_of_that_area_changes_no_code_that_is_taken(place, taken, domain, column, codes):
     """Whatever the unlisted area is called, the codes of the axis alone say how times are written."""
     place.write("people.csv", csv(["mode", "at"], [("m", value) for value in column]))
@@ -117,7 +109,7 @@ def test_features_have_such_an_area(place, mode, age, found):
     assert answer["low"] - 100 <= (2000 if mode["values"] == 2 else 1000) <= answer["high"] + 100
 
 
-def test_that_area_is_asked_for_by_its_code(place: Place) -> None:
+def test_that_area_is_asked_for_by_its_code(place):
     """It has one code at all levels, and is one area: nobody need name a level. Two areas of one code still need one."""
     place.write("codebook.csv", csv(LEVELS, [*AREAS, ("05", "0501", "05"), ("05", "0501", "050102")]))
     place.write("trips.csv", trips((UNKNOWN, N1, 500), (N1, N1, 300)))

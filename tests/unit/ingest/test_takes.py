@@ -55,7 +55,7 @@ TAKEN: list[tuple[Take, list[str], dict[str, str | None]]] = [
 
 
 @pytest.mark.parametrize(("take", "codes", "by_value"), TAKEN, ids=lambda of: getattr(of, "take", ""))
-def test_what_is_taken(take: Take, codes: list[str], by_value: dict[str, str | None]) -> None:
+def test_what_is_taken(take, codes, by_value):
     """Each value has the code that its form says, and what has another form has none: nothing is guessed."""
     with duckdb.connect() as con:
         for session in ("UTC", "Asia/Tokyo"):  # of the machine, on which nothing depends
@@ -68,7 +68,7 @@ def test_what_is_taken(take: Take, codes: list[str], by_value: dict[str, str | N
 @given(
     st.lists(st.integers(-(10**5), 10**5), min_size=2, max_size=8, unique=True), st.integers(-(2 * 10**5), 2 * 10**5)
 )
-def test_each_number_is_in_one_bin(edges: list[int], number: int) -> None:
+def test_each_number_is_in_one_bin(edges, number):
     """A number is in the last bin that begins at or below it, and in none below the first; all codes differ."""
     for unit in (1, 100):
         bins = tuple(edge / unit for edge in sorted(edges))
@@ -80,10 +80,8 @@ def test_each_number_is_in_one_bin(edges: list[int], number: int) -> None:
             assert con.execute(sql, [f"{number / unit:.2f}"]).fetchall() == [(codes[below - 1] if below else None,)]
 
 
-@pytest.mark.parametrize(
-    "taken", [*map(Take, ("hour", "weekday", "month", "quarter")), Take(bins=AGES), Take(bins=KM), Take()]
-)
-def test_no_code_that_can_be_taken_is_a_fault(taken: Take) -> None:
+@pytest.mark.parametrize("taken", [*map(Take, ("hour", "weekday", "month", "quarter")), Take(bins=AGES), Take(bins=KM), Take()])  # fmt: skip
+def test_no_code_that_can_be_taken_is_a_fault(taken):
     """The codes that a spec need not list are never refused, with zeros before them or without; and they are where one lacks."""
     codes = taken_codes({"take": taken.take, "bins": taken.bins}) or ["N1"]
     assert taken.fault(codes) == taken.fault(codes, "OTHER") == taken.fault(codes[1:], codes[0]) == ""
@@ -92,29 +90,26 @@ def test_no_code_that_can_be_taken_is_a_fault(taken: Take) -> None:
         assert f"must list {code}, " in taken.fault([other for other in codes if other != code], "OTHER")
 
 
-@pytest.mark.parametrize(
-    ("taken", "codes", "says"),
-    [
-        (Take("month"), [str(month) for month in range(12)], "such as 5 or 2024-05; 0 is none"),
-        (Take("weekday"), [str(day) for day in range(7)], "1 for Monday; 0 is none"),
-        (Take("quarter"), ["01", "02", "03", "4"], "2 or 2024-Q2; 01 is none"),
-        (Take("day"), [str(day) for day in range(31)], "17 or 2024-05-17; 0 is none"),
-        (Take("month"), ["2024-05", "6"], "5 or 2024-05; 6 is none"),
-        (Take("month"), ["2024-00"], "5 or 2024-05; 2024-00 is none"),
-        (ROME, LATE, "8 or 08; 24 is none"),
-        (Take("hour"), HOURS[:23], "must list 23, which records can have"),
-        (Take("hour"), [*HOURS, "26"], "must list 24 and 25, which records can have"),
-        (Take("hour"), [*HOURS, "999"], "8 or 08; 999 is none"),
-        (Take("year"), [], "such as 2024"),
-    ],
-)
-def test_codes_by_which_records_would_be_lost_are_a_fault(taken: Take, codes: list[str], says: str) -> None:
+@pytest.mark.parametrize(("taken", "codes", "says"), [
+    (Take("month"), [str(month) for month in range(12)], "such as 5 or 2024-05; 0 is none"),
+    (Take("weekday"), [str(day) for day in range(7)], "1 for Monday; 0 is none"),
+    (Take("quarter"), ["01", "02", "03", "4"], "2 or 2024-Q2; 01 is none"),
+    (Take("day"), [str(day) for day in range(31)], "17 or 2024-05-17; 0 is none"),
+    (Take("month"), ["2024-05", "6"], "5 or 2024-05; 6 is none"),
+    (Take("month"), ["2024-00"], "5 or 2024-05; 2024-00 is none"),
+    (ROME, LATE, "8 or 08; 24 is none"),
+    (Take("hour"), HOURS[:23], "must list 23, which records can have"),
+    (Take("hour"), [*HOURS, "26"], "must list 24 and 25, which records can have"),
+    (Take("hour"), [*HOURS, "999"], "8 or 08; 999 is none"),
+    (Take("year"), [], "such as 2024"),
+])  # fmt: skip
+def test_codes_by_which_records_would_be_lost_are_a_fault(taken, codes, says):
     """A list that begins at 0, ends too early, or mixes forms would lose December or Sunday, refused or as unlisted."""
     for unlisted in (None, "OTHER"):
         assert taken.fault(codes, unlisted).endswith(says)
 
 
-def test_bins_say_their_codes() -> None:
+def test_bins_say_their_codes():
     """Whole numbers have the last number of a bin in its code, others the first of the next bin; one number alone is itself."""
     assert taken_codes({"bins": [0, 18, 65]}) == ["0-17", "18-64", "65+"]
     assert taken_codes({"bins": [0, 1, 2, 5]}) == ["0", "1", "2-4", "5+"]

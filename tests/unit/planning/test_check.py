@@ -58,7 +58,7 @@ def fields(answer: PassedCheck | FailedCheck) -> list[str]:
     return sorted(problem.field for problem in answer.problems)
 
 
-def test_a_spec_that_can_be_released_says_what_it_spends(folder: Path) -> None:
+def test_a_spec_that_can_be_released_says_what_it_spends(folder):
     """Nothing wrong: levels, epsilon and the budget before and after are told, and nothing is charged; no row is read."""
     (folder / "trips.csv").write_text('home,work,people\nSECRET,"never closed\x00\n1,2,3,4,5,6\n')
     answer = checked(folder)
@@ -91,7 +91,7 @@ WRONG_FIELDS = {
 }
 
 
-def test_every_fault_of_the_keys_is_told_at_once(folder: Path) -> None:
+def test_every_fault_of_the_keys_is_told_at_once(folder):
     """Wrong values, missing and unknown keys, and keys that do not fit together, in one answer, each once and with a next step."""
     (folder / "spec.yaml").write_text(WRONG)
     answer = check_answer(folder / "spec.yaml")
@@ -120,37 +120,31 @@ OF_VIEWS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        # one mistake is one problem: a key whose default depends on others is none of its own where these are wrong
-        ({"mechanism": ABSENT, "input.table": 3}, "input.table"),
-        ({"mechanism": ABSENT, "privacy.epsilon": -1.0}, "privacy.epsilon"),
-        ({"mechanism": ABSENT, "release.csv": 3}, "release.csv"),
-        # every key that a mechanism has no use for, and all rules that keys break together
-        (HISTOGRAM, "noise.sampler priority privacy.accountant privacy.split release.noisy_counts"),
-        (AT_ODDS, "privacy.epsilon privacy.exact_records_per_unit privacy.invariants privacy.invariants"),
-        (
-            BROKEN | {"release.finest": "street", "privacy.distinct": "x"},
-            "input.count input.destination privacy.distinct release.finest same_people_as",
-        ),
-        # tables and their columns, of codebooks too
-        ({"mechanism": "magic", "input.table": "gone.csv"}, "input.table mechanism"),
-        ({"input.origin": "from", "input.count": "n", "hierarchy": ABSENT}, "hierarchy input.table input.table"),
-        (
-            NO_COLUMNS,
-            " ".join([*["hierarchy.destination.table"] * 2, "hierarchy.origin.table", *["input.table"] * 3, "output"]),
-        ),
-        (OF_VIEWS, "derived.mode.of derived.mode.table privacy.split release.views.leaves release.views.one.from"),
-        # what the plan and the ledger refuse: no cap for a dataset's first release, or one that is passed
-        ({"budget": ABSENT}, "budget"),
-        ({"privacy.epsilon": 5.0}, "privacy.epsilon"),
-        ({"privacy.epsilon": 4.2, "privacy.delta": 1.0e-9}, ""),  # at the cap's delta it comes to less than the cap
-        ({"schedule": {"cron": "0 3 1 * *", "until": "30 releases"}}, "schedule.until"),
-        ({"schedule": {"cron": "0 3 1 * *", "until": "2 releases"}}, ""),
-    ],
-)
-def test_all_problems_of_a_spec_are_told_at_once(folder: Path, changes: Keys, told: str) -> None:
+@pytest.mark.parametrize(("changes", "told"), [
+    # one mistake is one problem: a key whose default depends on others is none of its own where these are wrong
+    ({"mechanism": ABSENT, "input.table": 3}, "input.table"),
+    ({"mechanism": ABSENT, "privacy.epsilon": -1.0}, "privacy.epsilon"),
+    ({"mechanism": ABSENT, "release.csv": 3}, "release.csv"),
+    # every key that a mechanism has no use for, and all rules that keys break together
+    (HISTOGRAM, "noise.sampler priority privacy.accountant privacy.split release.noisy_counts"),
+    (AT_ODDS, "privacy.epsilon privacy.exact_records_per_unit privacy.invariants privacy.invariants"),
+    (
+        BROKEN | {"release.finest": "street", "privacy.distinct": "x"},
+        "input.count input.destination privacy.distinct release.finest same_people_as",
+    ),
+    # tables and their columns, of codebooks too
+    ({"mechanism": "magic", "input.table": "gone.csv"}, "input.table mechanism"),
+    ({"input.origin": "from", "input.count": "n", "hierarchy": ABSENT}, "hierarchy input.table input.table"),
+    (NO_COLUMNS, " ".join([*["hierarchy.destination.table"] * 2, "hierarchy.origin.table", *["input.table"] * 3, "output"])),
+    (OF_VIEWS, "derived.mode.of derived.mode.table privacy.split release.views.leaves release.views.one.from"),
+    # what the plan and the ledger refuse: no cap for a dataset's first release, or one that is passed
+    ({"budget": ABSENT}, "budget"),
+    ({"privacy.epsilon": 5.0}, "privacy.epsilon"),
+    ({"privacy.epsilon": 4.2, "privacy.delta": 1.0e-9}, ""),  # at the cap's delta it comes to less than the cap
+    ({"schedule": {"cron": "0 3 1 * *", "until": "30 releases"}}, "schedule.until"),
+    ({"schedule": {"cron": "0 3 1 * *", "until": "2 releases"}}, ""),
+])  # fmt: skip
+def test_all_problems_of_a_spec_are_told_at_once(folder, changes, told):
     """Whatever is wrong is in one answer, each problem by its own key with its line, and nothing that is right."""
     answer = checked(folder, changes, Town(folder).keys() if changes is OF_VIEWS else TRIPS)
     assert fields(answer) == told.split()
@@ -162,12 +156,10 @@ def test_all_problems_of_a_spec_are_told_at_once(folder: Path, changes: Keys, to
         assert number is None or any(part in lines[int(number[1]) - 1] for part in field.split("."))
 
 
-@pytest.mark.parametrize(
-    "also",
-    [{"release.finest": "street"}, {"nonsense": 1}, {"input.of": 1}, {"name": "No Name"}],
-    ids=["keys at odds", "an unknown key", "one of a section", "a wrong value"],
-)
-def test_a_fault_of_the_keys_hides_no_other(folder: Path, also: Keys) -> None:
+@pytest.mark.parametrize("also", [
+    {"release.finest": "street"}, {"nonsense": 1}, {"input.of": 1}, {"name": "No Name"},
+], ids=["keys at odds", "an unknown key", "one of a section", "a wrong value"])  # fmt: skip
+def test_a_fault_of_the_keys_hides_no_other(folder, also):
     """Tables, columns, levels and mechanism are looked at whatever the keys' faults are, each in one answer."""
     broken = {"hierarchy.levels": ["country", "town"], "mechanism": "inftdaa", "input.origin": "from"} | also
     errors = [problem.error for problem in checked(folder, broken).problems]
@@ -182,7 +174,7 @@ def test_a_fault_of_the_keys_hides_no_other(folder: Path, also: Keys) -> None:
     assert {"input.table", "hierarchy.table", "mechanism"} <= {*fields(gone)}
 
 
-def test_the_ledger_of_earlier_releases_is_asked(folder: Path) -> None:
+def test_the_ledger_of_earlier_releases_is_asked(folder):
     """A series that is declared is paid for, and can be released; a table that another dataset used asks whose people it holds."""
     series = {"schedule": {"cron": "0 3 1 * *", "until": "3 releases"}}
     before = checked(folder, series)
@@ -202,21 +194,15 @@ SERIES = {"schedule": {"cron": "0 3 1 * *", "until": "3 releases"}}
 OTHER_SPEC = "was declared with another spec, and 3 of its releases are still due"
 
 
-@pytest.mark.parametrize(
-    ("changes", "said", "way_out"),
-    [
-        ({"privacy.epsilon": 0.5}, OTHER_SPEC, "Put the spec back"),
-        ({"release.finest": "region"}, OTHER_SPEC, "abandon"),
-        ({"schedule": {"cron": "0 3 1 * *", "until": "4 releases"}}, OTHER_SPEC, "another name"),
-        ({"privacy.unit": "one person"}, "privacy.unit must be", "run `trellis abandon` for"),
-        ({"privacy.neighbours": "add_remove"}, "privacy.neighbours must be", "name another dataset"),
-        ({"budget.epsilon": 50.0}, "budget must be", "`trellis budget raise`"),
-    ],
-    ids=["ε", "levels", "days", "unit", "relation", "cap"],
-)
-def test_a_reserved_series_is_answered_for_as_up_and_rerun_do(
-    folder: Path, changes: Keys, said: str, way_out: str
-) -> None:
+@pytest.mark.parametrize(("changes", "said", "way_out"), [
+    ({"privacy.epsilon": 0.5}, OTHER_SPEC, "Put the spec back"),
+    ({"release.finest": "region"}, OTHER_SPEC, "abandon"),
+    ({"schedule": {"cron": "0 3 1 * *", "until": "4 releases"}}, OTHER_SPEC, "another name"),
+    ({"privacy.unit": "one person"}, "privacy.unit must be", "run `trellis abandon` for"),
+    ({"privacy.neighbours": "add_remove"}, "privacy.neighbours must be", "name another dataset"),
+    ({"budget.epsilon": 50.0}, "budget must be", "`trellis budget raise`"),
+], ids=["ε", "levels", "days", "unit", "relation", "cap"])  # fmt: skip
+def test_a_reserved_series_is_answered_for_as_up_and_rerun_do(folder, changes, said, way_out):
     """Once its spec or its codebook has changed, `check` and `plan` say what `up` says, and `rerun` refuses too; put back, all is well."""
     path = folder / "spec.yaml"
     assert checked(folder, SERIES).ok
@@ -238,7 +224,7 @@ def test_a_reserved_series_is_answered_for_as_up_and_rerun_do(
 
 
 @pytest.mark.parametrize("changes", [{"privacy.unit": "one trip"}, {"privacy.neighbours": "add_remove"}], ids=str)
-def test_a_refusal_of_other_terms_names_the_ways_out(folder: Path, changes: Keys) -> None:
+def test_a_refusal_of_other_terms_names_the_ways_out(folder, changes):
     """Put it back, name another dataset, or share its budget and its terms; and what was reserved can be abandoned while nothing is drawn."""
     more = {"name": "more"} | changes
     assert checked(folder, SERIES).ok
@@ -248,17 +234,15 @@ def test_a_refusal_of_other_terms_names_the_ways_out(folder: Path, changes: Keys
     dataset = TRIPS["dataset"]
     for way in (f"first release of dataset {dataset} fixed it", f"same_people_as: {dataset}", "name another dataset"):
         assert way in problem.hint
-    assert (
-        f"Nothing is drawn yet: if these people need another unit, run `trellis abandon` for {', '.join(declared.releases)}"
-        in (problem.hint)
-    )
+    abandoned = f"run `trellis abandon` for {', '.join(declared.releases)}"
+    assert f"Nothing is drawn yet: if these people need another unit, {abandoned}" in problem.hint
     assert fields(checked(folder, more | {"dataset": "others"})) == ["input.table"]
     for release in declared.releases:
         abandon_release(release)
     assert checked(folder, more | {"dataset": "others"}).ok
 
 
-def test_a_starter_can_be_released_once_it_is_decided(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_starter_can_be_released_once_it_is_decided(folder, capsys):
     """`check` lists what `new` left open, and nothing any more once codebook and levels are named and the marks are gone."""
     begun = starter(str(folder / "trips.csv"), folder).spec
     path = folder / "begun.yaml"
@@ -295,11 +279,7 @@ REMARKED = [  # header, changes of the spec, and what each remark begins with
     ("household_id,traveller_id,home,work,people", PERSON, ["input.unit: column traveller_id seems"]),
     ("home,work,people,person", PERSON | {"privacy.unit": "one trip"}, []),
     ("home,work,people,purpose", {}, []),
-    (
-        "home,work,people,PERNO",
-        PERSON | {"privacy.unit": "all trips of one passenger"},
-        ["input.unit: column PERNO seems"],
-    ),
+    ("home,work,people,PERNO", PERSON | {"privacy.unit": "all trips of one passenger"}, ["input.unit: column PERNO seems"]),
     ("home,work,people,PERNO", PERSON | {"privacy.unit": "one job"}, []),
     ("home,work,people,rider_id", PERSON | {"privacy.unit": "residents"}, ["input.unit: column rider_id seems"]),
     ("home,work,people,hh_id", PERSON | {"privacy.unit": "one family"}, ["input.unit: column hh_id seems"]),
@@ -317,23 +297,13 @@ REMARKED = [  # header, changes of the spec, and what each remark begins with
         PERSON | {"input.unit": "bike_id"},
         ["input.unit: column traveller_no seems to identify the unit one person"],
     ),
-    (
-        "household_id,PERNO,home,work,people",
-        PERSON | {"input.unit": "PERNO"},
-        [],
-    ),
-    (
-        "home,work,person",
-        {"input.count": ABSENT} | WEAK_DELTA | {"expected_total": 10**6},
-        ["privacy.delta", "input.unit"],
-    ),
-]
+    ("household_id,PERNO,home,work,people", PERSON | {"input.unit": "PERNO"}, []),
+    ("home,work,person", {"input.count": ABSENT} | WEAK_DELTA | {"expected_total": 10**6}, ["privacy.delta", "input.unit"]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("header", "changes", "told"), REMARKED)
-def test_what_weakens_a_release_is_a_remark_and_no_refusal(
-    folder: Path, capsys: pytest.CaptureFixture[str], header: str, changes: Keys, told: list[str]
-) -> None:
+def test_what_weakens_a_release_is_a_remark_and_no_refusal(folder, capsys, header, changes, told):
     """δ, ε and cap that limit little, and an unused column of persons, households or cards, are a line each in check.
 
     So are they in plan and its page, but for the column: a plan does not open the confidential table.
@@ -341,9 +311,7 @@ def test_what_weakens_a_release_is_a_remark_and_no_refusal(
     (folder / "trips.csv").write_text(f'{header}\nSECRET,"never closed\x00\n')
     answer = checked(folder, changes)
     assert isinstance(answer, PassedCheck)
-    assert [remark.startswith(begins) for remark, begins in zip(answer.remarks, told, strict=True)] == [True] * len(
-        told
-    )
+    assert all(remark.startswith(begins) for remark, begins in zip(answer.remarks, told, strict=True))
     path = str(folder / "spec.yaml")
     planned = [remark for remark in answer.remarks if not remark.startswith("input.unit")]
     assert [*trellis.plan(path).remarks] == planned
@@ -372,13 +340,12 @@ OPEN = [
 ]
 
 
-def test_one_of_the_ways_to_give_an_amount_is_enough(folder: Path) -> None:
+def test_one_of_the_ways_to_give_an_amount_is_enough(folder):
     """ε, ρ and a target are one decision; texts that only begin like a marker, and codes like one in small letters, are none."""
     assert checked(folder, {"privacy.rho": None, "privacy.target": None}).ok
     assert checked(folder, {"title": "FILL IN forms by town", "description": "Fill in: a form."}).ok
-    assert left_in({"privacy": {"epsilon": None, "split": {"targets": {"town": 5}}, "delta": None}}) == [
-        "privacy.delta"
-    ]
+    left = left_in({"privacy": {"epsilon": None, "split": {"targets": {"town": 5}}, "delta": None}})
+    assert left == ["privacy.delta"]
     assert not [*marked_in({"values": ["fill in", "other"], "title": "FILL IN-house"})]
     assert [*marked_in({"values": ["FILL IN"], "unit": " fill in "})] == ["values", "unit"]
 
@@ -388,9 +355,7 @@ def test_one_of_the_ways_to_give_an_amount_is_enough(folder: Path) -> None:
     OPEN,
     ids=["two texts", "unit and δ", "dataset, count and ε", "unit and ε", "count and budget", "ε, ρ and target"],
 )
-def test_nothing_is_released_or_forecast_while_a_key_is_undecided(
-    folder: Path, capsys: pytest.CaptureFixture[str], changes: Keys, left: list[str]
-) -> None:
+def test_nothing_is_released_or_forecast_while_a_key_is_undecided(folder, capsys, changes, left):
     """Every command and Python end with the list of all such keys and their lines, and charge nothing; a plan shows the decisions."""
     answer = checked(folder, changes)
     assert isinstance(answer, FailedCheck)
@@ -428,7 +393,7 @@ def test_nothing_is_released_or_forecast_while_a_key_is_undecided(
     assert json.loads(capsys.readouterr().out) == {"releases": []}
 
 
-def test_what_cannot_be_read_is_one_problem(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_one_problem(folder, capsys):
     """No file, no YAML, and a key that stands twice end with 2, and say so for people and as JSON."""
     for text in (None, "name: [", "name: a\nname: b\n", "- 1\n"):
         if text is not None:

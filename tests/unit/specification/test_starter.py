@@ -57,26 +57,16 @@ TRIPS = {  # headers with the ends, the count and the unit
     "PERNO,hzone,wzone": ("hzone", "wzone", None, "PERNO"),
     "dep_stop,arr_stop,vehicles": ("dep_stop", "arr_stop", "vehicles", None),
     "PUlocationID,DOlocationID,SR_Flag": ("PUlocationID", "DOlocationID", None, None),
-    "huishouden_nr,vertrek_gemeente,aankomst_gemeente": (
-        "vertrek_gemeente",
-        "aankomst_gemeente",
-        None,
-        "huishouden_nr",
-    ),
+    "huishouden_nr,vertrek_gemeente,aankomst_gemeente": ("vertrek_gemeente", "aankomst_gemeente", None, "huishouden_nr"),
     "Kartennummer,Einstieg,Ausstieg": ("Einstieg", "Ausstieg", None, "Kartennummer"),
     "personnummer,hemkommun,arbetskommun,antal": ("hemkommun", "arbetskommun", "antal", "personnummer"),
     "id_osoby,miejsce_zamieszkania,miejsce_pracy": ("miejsce_zamieszkania", "miejsce_pracy", None, "id_osoby"),
     "kişi_id,çıkış,varış": ("çıkış", "varış", None, "kişi_id"),
     "PRO_COM_RES,PRO_COM_DEST,INDIVIDUI": ("PRO_COM_RES", "PRO_COM_DEST", "INDIVIDUI", None),
     "PERID,SA2_UR,SA2_POW,COUNT": ("SA2_UR", "SA2_POW", "COUNT", "PERID"),
-    "Start station number,Start station,End station number,End station,Bike number": (
-        "Start station number",
-        "End station number",
-        None,
-        "Bike number",
-    ),
+    "Start station number,Start station,End station number,End station,Bike number": ("Start station number", "End station number", None, "Bike number"),
     "periodo,origen,destino,actividad_origen,actividad_destino,viajes": ("origen", "destino", "viajes", None),
-}
+}  # fmt: skip
 UNKNOWN = {  # headers that say neither trips nor features, with the columns that may be either
     "a,b,n": ["a", "b"],
     "x1,x2,id": ["x1", "x2"],
@@ -86,63 +76,28 @@ UNKNOWN = {  # headers that say neither trips nor features, with the columns tha
 # pendolarismo), BFS, Stats NZ, LODES, NYC TLC, Citi Bike, ActivitySim, MATSim, GTFS (stop_times) and the UK's National Travel Survey.
 _MSOA, _PLACE = "Middle layer Super Output Areas", "Place of work indicator (4 categories)"
 REAL = {
-    f"{_MSOA} code,{_MSOA} label,MSOA of workplace code,MSOA of workplace label,{_PLACE} code,{_PLACE} label,Count": (
-        [f"{_MSOA} code"],
-        ["MSOA of workplace code"],
-        "Count",
-        None,
-    ),
+    f"{_MSOA} code,{_MSOA} label,MSOA of workplace code,MSOA of workplace label,{_PLACE} code,{_PLACE} label,Count": ([f"{_MSOA} code"], ["MSOA of workplace code"], "Count", None),
     "CODGEO,LIBGEO,DCLT,L_DCLT,NBFLUX_C19_ACTOCC15P": (["CODGEO"], ["DCLT"], "NBFLUX_C19_ACTOCC15P", None),
     "Tipo record,Tipo residenza,Provincia di residenza,Comune di residenza,Sesso,Motivo dello spostamento,Luogo di studio o di"
     " lavoro,Provincia abituale di studio o lavoro,Comune abituale di studio o di lavoro,Stato estero di studio o di lavoro,Mezzo,"
-    "Orario di uscita,Tempo impiegato,Stima del numero di individui,Numero di individui": (
-        ["Provincia di residenza", "Comune di residenza"],
-        ["Provincia abituale di studio o lavoro", "Comune abituale di studio o di lavoro"],
-        "Numero di individui",
-        None,
-    ),
+    "Orario di uscita,Tempo impiegato,Stima del numero di individui,Numero di individui": (["Provincia di residenza", "Comune di residenza"], ["Provincia abituale di studio o lavoro", "Comune abituale di studio o di lavoro"], "Numero di individui", None),
     "REF_YEAR,GEO_COMM_RESID,GEO_COMM_WORK,PERSPECTIVE,VALUE": (["GEO_COMM_RESID"], ["GEO_COMM_WORK"], "VALUE", None),
     "SA2_code_usual_residence_address,SA2_name_usual_residence_address,SA2_usual_residence_easting,SA2_usual_residence_northing,"
     "SA2_code_workplace_address,SA2_name_workplace_address,SA2_workplace_easting,SA2_workplace_northing,Work_at_home,"
-    "Drive_a_private_car_truck_or_van,Public_bus,Total": (
-        ["SA2_code_usual_residence_address"],
-        ["SA2_code_workplace_address"],
-        "Total",
-        None,
-    ),
-    "w_geocode,h_geocode,S000,SA01,SA02,SA03,SE01,SE02,SE03,SI01,SI02,SI03,createdate": (
-        ["h_geocode"],
-        ["w_geocode"],
-        "S000",
-        None,
-    ),
+    "Drive_a_private_car_truck_or_van,Public_bus,Total": (["SA2_code_usual_residence_address"], ["SA2_code_workplace_address"], "Total", None),
+    "w_geocode,h_geocode,S000,SA01,SA02,SA03,SE01,SE02,SE03,SI01,SI02,SI03,createdate": (["h_geocode"], ["w_geocode"], "S000", None),
     "VendorID,tpep_pickup_datetime,tpep_dropoff_datetime,passenger_count,trip_distance,RatecodeID,store_and_fwd_flag,PULocationID,"
-    "DOLocationID,payment_type,fare_amount,extra,mta_tax,tip_amount,tolls_amount,total_amount,congestion_surcharge": (
-        ["PULocationID"],
-        ["DOLocationID"],
-        None,
-        None,
-    ),
+    "DOLocationID,payment_type,fare_amount,extra,mta_tax,tip_amount,tolls_amount,total_amount,congestion_surcharge": (["PULocationID"], ["DOLocationID"], None, None),
     "ride_id,rideable_type,started_at,ended_at,start_station_name,start_station_id,end_station_name,end_station_id,start_lat,"
     "start_lng,end_lat,end_lng,member_casual": (["start_station_id"], ["end_station_id"], None, None),
     "trip_id,person_id,household_id,primary_purpose,trip_num,outbound,trip_count,destination,origin,tour_id,purpose,"
     "destination_logsum,depart,trip_mode,mode_choice_logsum": (["origin"], ["destination"], None, "person_id"),
     "person,trip_number,trip_id,dep_time,trav_time,wait_time,traveled_distance,euclidean_distance,main_mode,modes,"
-    "start_activity_type,end_activity_type,start_facility_id,start_link,start_x,start_y,end_facility_id,end_link,end_x,end_y": (
-        ["start_facility_id"],
-        ["end_facility_id"],
-        None,
-        "person",
-    ),
-    "trip_id,arrival_time,departure_time,stop_id,stop_sequence,stop_headsign,pickup_type,drop_off_type,timepoint": (
-        [],
-        [],
-        None,
-        None,
-    ),
+    "start_activity_type,end_activity_type,start_facility_id,start_link,start_x,start_y,end_facility_id,end_link,end_x,end_y": (["start_facility_id"], ["end_facility_id"], None, "person"),
+    "trip_id,arrival_time,departure_time,stop_id,stop_sequence,stop_headsign,pickup_type,drop_off_type,timepoint": ([], [], None, None),
     "TripID,DayID,IndividualID,HouseholdID,PSUID,PersNo,JourSeq,MainMode_B04ID,TripPurpose_B01ID,TripStart,TripEnd,"
     "TripOrigGOR_B02ID,TripDestGOR_B02ID,W5": (["TripOrigGOR_B02ID"], ["TripDestGOR_B02ID"], None, "IndividualID"),
-}
+}  # fmt: skip
 ODD = {  # headers as people have them: years before modes, a sequence, an index without a name, totals by year, spaces, no pair alike
     "home,work,2018_car,2018_bus": (["home"], ["work"], None, None),
     "origin,destination,15min,30min,60min": (["origin"], ["destination"], None, None),
@@ -150,26 +105,16 @@ ODD = {  # headers as people have them: years before modes, a sequence, an index
     "from,to,leg_no,card": (["from"], ["to"], None, "card"),
     "CODGEO,L_CODGEO,DCLT,L_DCLT,NBFLUX_C19_ACTOCC15P": (["CODGEO"], ["DCLT"], "NBFLUX_C19_ACTOCC15P", None),
     "origem,destino,numero,phone": (["origem"], ["destino"], "numero", "phone"),
-    "Karten-Nr.,Start-Zone,Start-Zonenname,Ziel-Zone,Ziel-Zonenname,Abfahrt": (
-        ["Start-Zone"],
-        ["Ziel-Zone"],
-        None,
-        "Karten-Nr.",
-    ),
+    "Karten-Nr.,Start-Zone,Start-Zonenname,Ziel-Zone,Ziel-Zonenname,Abfahrt": (["Start-Zone"], ["Ziel-Zone"], None, "Karten-Nr."),
     "home,work,2018,2019,2020": (["home"], ["work"], None, None),
     "Origin zone,Destination zone,No. of trips": (["Origin zone"], ["Destination zone"], "No. of trips", None),
     "date,hour,zone_id,boardings": ([], [], "boardings", None),
     "Count,Area of residence,Area of workplace": (["Area of residence"], ["Area of workplace"], "Count", None),
-    "Count,Area of usual residence,Area of workplace": (
-        ["Area of usual residence"],
-        ["Area of workplace"],
-        "Count",
-        None,
-    ),
+    "Count,Area of usual residence,Area of workplace": (["Area of usual residence"], ["Area of workplace"], "Count", None),
     "sex,age,2nd_job,3rd_job,household": ([], [], None, "household"),
     "person,origin,destination": (["origin"], ["destination"], None, "person"),
     "id_user,sex,age,user_no": ([], [], None, "id_user"),
-}
+}  # fmt: skip
 NO_TRIPS = "person_id,sex,race,education-num,count"
 MANY = "age," + ",".join(f"feature{k}" for k in range(80))
 FEATURES = {  # headers with the features
@@ -203,7 +148,7 @@ def paths_of(model: Model, above: str = "") -> Iterator[tuple[Model, str, str]]:
 
 
 @pytest.mark.parametrize("header", [*TRIPS, *FEATURES])
-def test_columns_are_guessed_by_the_names_that_the_field_uses(header: str) -> None:
+def test_columns_are_guessed_by_the_names_that_the_field_uses(header):
     """Ends, count and unit of trips are known by their names; other columns are features but identifiers, times and places."""
     columns = guess_columns(header.split(","), MOST_FEATURES)
     if header in TRIPS:
@@ -216,11 +161,13 @@ def test_columns_are_guessed_by_the_names_that_the_field_uses(header: str) -> No
         assert {*columns.left_over} == {*header.split(",")} - {*columns.features, columns.count, columns.unit}
 
 
-@pytest.mark.parametrize(
-    ("header", "every_key"),
-    [*((header, False) for header in [*TRIPS, NO_TRIPS, DEEP, MANY]), (LODES, True), (NO_TRIPS, True), (MANY, True)],
-)
-def test_a_starter_needs_decisions_only(header: str, every_key: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("header", "every_key"), [
+    *((header, False) for header in [*TRIPS, NO_TRIPS, DEEP, MANY]),
+    (LODES, True),
+    (NO_TRIPS, True),
+    (MANY, True),
+])  # fmt: skip
+def test_a_starter_needs_decisions_only(header, every_key, tmp_path):
     """Whatever the table, the starter names its columns and the schema, is refused with all that is to be decided, and is a spec once it is."""
     begun = starter(table(tmp_path, header), tmp_path, every_key=every_key)
     first, *lines = begun.spec.splitlines()
@@ -243,7 +190,7 @@ def test_a_starter_needs_decisions_only(header: str, every_key: bool, tmp_path: 
 
 
 @pytest.mark.parametrize("header", [*REAL, *ODD])
-def test_real_headers_yield_starters_that_need_decisions_only(header: str, tmp_path: Path) -> None:
+def test_real_headers_yield_starters_that_need_decisions_only(header, tmp_path):
     """Of tables as offices and operators publish them, ends, count and unit are proposed; filled in, the starter is a spec; and no unit is claimed."""
     origin, destination, count, unit = (REAL | ODD)[header]
     begun = starter(table(tmp_path, header), tmp_path)
@@ -263,12 +210,10 @@ def test_real_headers_yield_starters_that_need_decisions_only(header: str, tmp_p
 
 
 @pytest.mark.parametrize("every_key", [False, True])
-@pytest.mark.parametrize(
-    ("separator", "encoding"), [(";", None), ("\t", None), ("|", None), (";", "windows-1252"), (",", "windows-1252")]
-)
-def test_a_starter_says_how_its_files_are_written(
-    separator: str, encoding: str | None, every_key: bool, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("separator", "encoding"), [
+    (";", None), ("\t", None), ("|", None), (";", "windows-1252"), (",", "windows-1252"),
+])  # fmt: skip
+def test_a_starter_says_how_its_files_are_written(separator, encoding, every_key, tmp_path):
     """Offices write semicolons and older encodings: the first line tells, and the spec has what reads table and codebook."""
     rows = {"trips": ("départ", "arrivée", "n"), "areas": ("région", "lieu")}
     for name, header in rows.items():
@@ -286,15 +231,12 @@ def test_a_starter_says_how_its_files_are_written(
 
 
 @pytest.mark.parametrize("header", UNKNOWN)
-def test_what_is_not_known_is_to_decide(header: str, tmp_path: Path) -> None:
+def test_what_is_not_known_is_to_decide(header, tmp_path):
     """Where nothing says what the columns are, none is proposed, and all that may hold codes are listed beside both ends."""
     begun = starter(table(tmp_path, header), tmp_path)
     keys = yaml.safe_load(begun.spec)
-    assert (keys["input"]["origin"], keys["input"]["destination"], "features" in keys["input"]) == (
-        FILL_IN,
-        FILL_IN,
-        False,
-    )
+    assert keys["input"]["origin"] == keys["input"]["destination"] == FILL_IN
+    assert "features" not in keys["input"]
     assert f"For example: {' or '.join(UNKNOWN[header])}\n" in begun.spec
     assert "no trips? Write features:" in begun.spec
     assert parse_spec(decided(begun.spec), tmp_path / "spec.yaml").spec.input.features is None
@@ -302,7 +244,7 @@ def test_what_is_not_known_is_to_decide(header: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("every_key", [False, True])
 @pytest.mark.parametrize("header", ["home,work,person_id", "PERNO,HHNO,OTAZ,DTAZ", "card,user,sex,age", "home,work"])
-def test_a_starter_says_what_follows_for_unit_and_limit(header: str, every_key: bool, tmp_path: Path) -> None:
+def test_a_starter_says_what_follows_for_unit_and_limit(header, every_key, tmp_path):
     """With a unit, ingest drops records beyond the limit; of several, which one is to decide; without one, nobody checks the limit."""
     begun = starter(table(tmp_path, header), tmp_path, every_key=every_key)
     units = begun.columns.units
@@ -312,17 +254,11 @@ def test_a_starter_says_what_follows_for_unit_and_limit(header: str, every_key: 
     assert begun.spec.count("it is your promise, and ingest cuts nothing") == (not units)
 
 
-@pytest.mark.parametrize(
-    ("codebook", "levels"),
-    [
-        ("state,county\nAD,02\nAE,02\nAD,01\n", ["state", "county"]),
-        ("line,stop,name\n1,a,A\n1,b,B\n2,a,C\n2,b,B\n", ["line", "stop"]),
-    ],
-    ids=["counties", "stops"],
-)
-def test_codes_that_are_unique_by_path_need_a_column_per_level(
-    codebook: str, levels: list[str], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("codebook", "levels"), [
+    ("state,county\nAD,02\nAE,02\nAD,01\n", ["state", "county"]),
+    ("line,stop,name\n1,a,A\n1,b,B\n2,a,C\n2,b,B\n", ["line", "stop"]),
+], ids=["counties", "stops"])  # fmt: skip
+def test_codes_that_are_unique_by_path_need_a_column_per_level(codebook, levels, tmp_path):
     """Where only several columns together tell areas apart, they are the levels, and the ends are to decide unless they have as many columns."""
     (tmp_path / "areas.csv").write_text(codebook)
     for header, is_open in ((LODES, True), (DEEP, False), ("a,b,n", True)):
@@ -335,13 +271,12 @@ def test_codes_that_are_unique_by_path_need_a_column_per_level(
 
 
 @pytest.mark.parametrize("first", [",N101", "N101", "N101,", "44,001", "E01000001,Ely 1"])
-def test_the_first_area_of_a_codebook_is_no_header(first: str, tmp_path: Path) -> None:
+def test_the_first_area_of_a_codebook_is_no_header(first, tmp_path):
     """Where the first line looks like the rows below it, an area would be lost without a word; the same rows below a header are read."""
     rows = "".join(f"{first.replace('1', str(number))}\n" for number in range(1, 5))
     (tmp_path / "areas.csv").write_text(rows)
-    with pytest.raises(
-        InputError, match=r"areas\.csv must hold the column names; .+ looks like the codes below it"
-    ) as refused:
+    told = r"areas\.csv must hold the column names; .+ looks like the codes below it"
+    with pytest.raises(InputError, match=told) as refused:
         starter(table(tmp_path, "home,work"), tmp_path, str(tmp_path / "areas.csv"))
     assert refused.value.hint == "Add a line of column names above the rows."
     header = ",".join("" if not field else f"zone{place}" for place, field in enumerate(first.split(",")))
@@ -349,7 +284,7 @@ def test_the_first_area_of_a_codebook_is_no_header(first: str, tmp_path: Path) -
     assert starter(table(tmp_path, "home,work"), tmp_path, str(tmp_path / "areas.csv")).spec
 
 
-def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
+def test_the_levels_are_those_of_the_codebook(tmp_path):
     """Columns that nest are levels, coarse to fine, with the names beside them; coordinates and columns with gaps are none."""
     (tmp_path / "areas.csv").write_text(
         "name,tract,lat,county,county_name,nation,zone\n"
@@ -366,7 +301,7 @@ def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
         starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv"))
 
 
-def test_an_index_is_no_level_and_a_weight_no_count(tmp_path: Path) -> None:
+def test_an_index_is_no_level_and_a_weight_no_count(tmp_path):
     """As data frames and surveys have them, also behind semicolons; and a name in one word with its level is the label of the level."""
     (tmp_path / "areas.csv").write_text("Unnamed: 0;town;zone;Zonenname\n0;N;N1;A\n1;N;N2;B\n2;S;S1;C\n3;S;S2;D\n")
     begun = starter(table(tmp_path, "CODGEO;DCLT;NBFLUX_C19;weight"), tmp_path, str(tmp_path / "areas.csv"))
@@ -377,7 +312,7 @@ def test_an_index_is_no_level_and_a_weight_no_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("header", ["home,work,home,work", "Home,home"])
-def test_repeated_names_are_told(header: str, tmp_path: Path) -> None:
+def test_repeated_names_are_told(header, tmp_path):
     """Where no other column may hold codes, the names that two columns have are the reason."""
     with pytest.raises(InputError, match=r"two columns home\.|Home and home, which differ"):
         starter(table(tmp_path, header), tmp_path)
@@ -385,7 +320,7 @@ def test_repeated_names_are_told(header: str, tmp_path: Path) -> None:
 
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8, unique_by=str.casefold))
 @settings(max_examples=40)
-def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
+def test_any_names_of_columns_make_a_starter(names):
     """Names with quotes, braces, line breaks or YAML's own words are written so that they are read again as they are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flows.specification.starters.starter._header", lambda _: (names, True))
@@ -407,7 +342,7 @@ def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("header", [LODES, NO_TRIPS])
-def test_every_key_stands_in_a_starter_below_its_explanation(header: str, tmp_path: Path) -> None:
+def test_every_key_stands_in_a_starter_below_its_explanation(header, tmp_path):
     """Each key of the spec is there, given or behind a #, in its section, and the words of its class stand above it."""
     lines = starter(table(tmp_path, header), tmp_path, every_key=True).spec.splitlines()
     place = -1
@@ -426,7 +361,7 @@ def test_every_key_stands_in_a_starter_below_its_explanation(header: str, tmp_pa
         assert said in " ".join(reversed(above)), path
 
 
-def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
+def test_keys_that_are_left_out_may_be_given(tmp_path):
     """The # taken away, each key is accepted as it stands, but for those in place of others, and a utility that needs features."""
     begun = starter(table(tmp_path, LODES), tmp_path, every_key=True).spec
     lines = re.sub(rf"(?m){FILL_IN} # .*For example: (.+?)(?: or .+)?$", r"\1", begun).splitlines()
@@ -454,17 +389,13 @@ def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
     assert {"mechanism", "csv", "noisy_counts", "intervals", "schedule", "run", "noise"} <= tried
 
 
-@pytest.mark.parametrize(
-    ("header", "rows", "rule"),
-    [
-        ("440010301,440070102,17", "", "must hold the column names"),
-        ('home,"sex', "R1,Alice Rossi\nR2,Bob\n", "must have no line break in a column name"),
-        ("17Rossi,Alice,2001-Feb", "", "half of the fields begin with a digit"),
-        ("R1;Rossi;Alice", "", "seems to use `;`"),
-    ],
-    ids=["numbers", "an open quote", "values", "semicolons"],
-)
-def test_rows_are_not_copied_as_names(tmp_path: Path, header: str, rows: str, rule: str) -> None:
+@pytest.mark.parametrize(("header", "rows", "rule"), [
+    ("440010301,440070102,17", "", "must hold the column names"),
+    ('home,"sex', "R1,Alice Rossi\nR2,Bob\n", "must have no line break in a column name"),
+    ("17Rossi,Alice,2001-Feb", "", "half of the fields begin with a digit"),
+    ("R1;Rossi;Alice", "", "seems to use `;`"),
+], ids=["numbers", "an open quote", "values", "semicolons"])  # fmt: skip
+def test_rows_are_not_copied_as_names(tmp_path, header, rows, rule):
     """Names that reach into the rows, that are mostly no names, or that are all in one, are refused, and none is quoted."""
     with pytest.raises(InputError, match=rule) as refusal:
         starter(table(tmp_path, header, rows), tmp_path)
@@ -472,18 +403,13 @@ def test_rows_are_not_copied_as_names(tmp_path: Path, header: str, rows: str, ru
 
 
 RECORDS = [  # first lines of tables without a header, of which each may also begin with a blank or have one
-    "17,Zoé Müller,home,work,café",
-    "1001,alice@x.org,from,to,age",
-    "1987,Ng,residence,workplace,2019",
-    "Ng,origin,destination,51.5,-0.1",
-    "Ng,,start,end,sex",
-    "alice@x.org,pickup,dropoff",
-    "Ng,f,2001-05-17,age",
-]
+    "17,Zoé Müller,home,work,café", "1001,alice@x.org,from,to,age", "1987,Ng,residence,workplace,2019",
+    "Ng,origin,destination,51.5,-0.1", "Ng,,start,end,sex", "alice@x.org,pickup,dropoff", "Ng,f,2001-05-17,age",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("record", RECORDS)
-def test_a_first_record_is_not_taken_for_names(record: str, tmp_path: Path) -> None:
+def test_a_first_record_is_not_taken_for_names(record, tmp_path):
     """A first line with blanks, numbers or addresses is refused though some of its values are names of columns, and no value is shown."""
     for line in (record, f",{record}", f"{record},"):
         with pytest.raises(InputError, match="some fields are blank or values") as refusal:
@@ -492,7 +418,7 @@ def test_a_first_record_is_not_taken_for_names(record: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("header", [",home,work,Zoé", "home,work,Zoé,", ",sex,age,trips", "from,to,Zoé,2018,2019,2020"])
-def test_an_index_and_years_are_names_beside_known_ones(header: str, tmp_path: Path) -> None:
+def test_an_index_and_years_are_names_beside_known_ones(header, tmp_path):
     """A blank first or last name and years in a row are accepted where others are known; what the spec does not use is then not in it."""
     begun = starter(table(tmp_path, header), tmp_path)
     assert begun.columns.left_over == ()
@@ -500,7 +426,7 @@ def test_an_index_and_years_are_names_beside_known_ones(header: str, tmp_path: P
     assert "2018" not in begun.spec
 
 
-def test_only_the_header_is_read(tmp_path: Path) -> None:
+def test_only_the_header_is_read(tmp_path):
     """No value of a row is in a starter, which says what to do if its names are values; names may begin with digits if few do."""
     planted = 'SECRET-CODE,"never closed\x00\n1,2,3,4,5,6,7,8\n'
     assert "SECRET" not in starter(table(tmp_path, LODES, planted), tmp_path).spec
@@ -509,9 +435,7 @@ def test_only_the_header_is_read(tmp_path: Path) -> None:
     assert len(re.findall(rf"\{{values: {FILL_IN}\}}", said)) == 3
 
 
-def test_new_writes_a_file_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_writes_a_file_once(tmp_path, capsys, monkeypatch):
     """The starter goes to stdout, or to a file that is new; as JSON it stands beside the columns that were guessed."""
     where = table(tmp_path, LODES)
     monkeypatch.chdir(tmp_path)
@@ -528,7 +452,7 @@ def test_new_writes_a_file_once(
 
 
 @pytest.mark.parametrize("name", ["gone.csv", "table.xls", "broken.parquet", "nothing.csv", "counts.csv"])
-def test_what_is_no_table_is_refused_in_words(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_table_is_refused_in_words(name, tmp_path, capsys):
     """A file that is not there, of another kind, broken, empty, or without codes ends with 2 and one error on stdout."""
     for file, text in (("table.xls", "x"), ("broken.parquet", "x"), ("nothing.csv", ""), ("counts.csv", "count\n1\n")):
         (tmp_path / file).write_text(text)
@@ -569,7 +493,7 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-def test_what_trellis_reads_is_accepted() -> None:
+def test_what_trellis_reads_is_accepted():
     """Every example, and whatever is written in a shorter way: one text for a list, a list for values, bytes with a unit, off."""
     Draft202012Validator.check_schema(SPECS_SCHEMA.schema)
     examples = [yaml.safe_load(path.read_text("utf-8")) for path in (REPOSITORY / "deployments/specs").glob("*.yaml")]
@@ -579,7 +503,7 @@ def test_what_trellis_reads_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("keys", WRONG, ids=lambda keys: next(iter(keys)))
-def test_what_is_misspelt_is_not(keys: dict[str, Any]) -> None:
+def test_what_is_misspelt_is_not(keys):
     """A key or a value that Trellis refuses by itself, without the others, is refused in the editor."""
     assert list(SPECS_SCHEMA.iter_errors(SPEC | keys))
     if "mechanism" not in keys:
@@ -587,7 +511,7 @@ def test_what_is_misspelt_is_not(keys: dict[str, Any]) -> None:
             parse_spec(yaml.safe_dump(SPEC | keys), Path("spec.yaml"))
 
 
-def test_every_key_is_explained() -> None:
+def test_every_key_is_explained():
     """Whoever hovers over a key reads what it is for."""
     sections = [SPECS_SCHEMA.schema, *SPECS_SCHEMA.schema["$defs"].values()]
     sections += [option for section in sections for option in section.get("anyOf", ())]

@@ -2,7 +2,6 @@
 
 import math
 from datetime import date, timedelta
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from tasks.tree.ordered import OrderedAxis, goes_round, ordered_axis, ordered_co
 
 
 @given(st.integers(1, 300), st.integers(2, 9))
-def test_an_axis_is_halved_into_parts_of_nearly_one_size(codes: int, branching: int) -> None:
+def test_an_axis_is_halved_into_parts_of_nearly_one_size(codes, branching):
     """Runs of a level cover the codes, in order; parts of one run differ by at most one; all codes are at the last level."""
     axis = ordered_axis("age", {"ordered": codes, "branching": branching})
     assert len(axis.runs) == max(1, math.ceil(round(math.log(codes, branching), 9)))
@@ -37,7 +36,7 @@ def test_an_axis_is_halved_into_parts_of_nearly_one_size(codes: int, branching: 
 
 @settings(max_examples=60)
 @given(st.integers(1, 200), st.integers(2, 5))
-def test_codes_of_levels_are_the_ends_of_their_runs_in_the_order_of_the_axis(codes: int, branching: int) -> None:
+def test_codes_of_levels_are_the_ends_of_their_runs_in_the_order_of_the_axis(codes, branching):
     """An area of a made level is called first..last, a leaf by its code, and areas are numbered in the order of their codes.
 
     The levels that a spec lists, without the codebook, are those of the axis.
@@ -57,7 +56,7 @@ def test_codes_of_levels_are_the_ends_of_their_runs_in_the_order_of_the_axis(cod
     assert len(set(made.level_names)) == len(made.level_names)
 
 
-def test_calendar_levels_stand_above_the_made_ones() -> None:
+def test_calendar_levels_stand_above_the_made_ones():
     """Days lie in their month and quarter of their year; no made area crosses the end of a month."""
     keys = {"ordered": {"first": "2024-01-15", "last": "2026-03-02"}, "calendar": ["year", "quarter", "month"]}
     codebook = ordered_axis("day", keys).codebook()
@@ -70,7 +69,7 @@ def test_calendar_levels_stand_above_the_made_ones() -> None:
     assert (codebook["day_1"].str.head(7) == codebook["day_1"].str.slice(12, 7)).all()
 
 
-def test_numbers_may_go_from_first_to_last_in_steps() -> None:
+def test_numbers_may_go_from_first_to_last_in_steps():
     """Codes of {first, last, step} are the whole numbers between them; those of a number begin at 0."""
     assert ordered_codes({"first": 18, "last": 21}) == ("18", "19", "20", "21")
     assert ordered_codes({"first": -200, "last": 250, "step": 100}) == ("-200", "-100", "0", "100", "200")
@@ -78,7 +77,7 @@ def test_numbers_may_go_from_first_to_last_in_steps() -> None:
     assert ordered_codes({"first": "2024-02-28", "last": "2024-03-01"}) == ("2024-02-28", "2024-02-29", "2024-03-01")
 
 
-def test_the_hash_tells_axes_apart() -> None:
+def test_the_hash_tells_axes_apart():
     """Other codes, another order, other parts or other calendar levels give another hash."""
     days = {"first": "2024-01-01", "last": "2024-03-01"}
     axes = [
@@ -90,29 +89,26 @@ def test_the_hash_tells_axes_apart() -> None:
     assert ordered_axis("other", axes[0]).sha256 == hashes[0]
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ({"ordered": 0}, "must be a number of codes >= 1"),
-        ({"ordered": 2**20 + 1}, "must have at most 2**20 codes"),
-        ({"ordered": ["a", "b", "a"]}, "must list each code once, in their order"),
-        ({"ordered": ["a", " "]}, "no blank code"),
-        ({"ordered": ["a", "b..c"]}, "without .."),
-        ({"ordered": {"first": 5, "last": 4}}, "a last that is not before first"),
-        ({"ordered": {"first": 1, "last": 9, "step": 0}}, "a step that is a whole number >= 1"),
-        ({"ordered": {"first": "2024-02-01", "last": "2024-03-01", "step": 7}}, "step day"),
-        ({"ordered": {"first": "2024-02-30", "last": "2024-03-01"}}, "as two days such as"),
-        ({"ordered": {"first": 1, "end": 9}}, "must have the keys first, last and step"),
-        ({"ordered": 9, "branching": 1}, "greater than or equal to 2"),
-        ({"ordered": 9, "calendar": ["month"]}, "calendar must be left out unless"),
-        (
-            {"ordered": {"first": "2024-01-01", "last": "2024-03-01"}, "calendar": ["month", "year"]},
-            "calendar must list levels from coarse to fine",
-        ),
-        ({"ordered": 9, "levels": ["a"]}, "Extra inputs"),
-    ],
-)
-def test_what_names_no_ordered_codes_is_refused(keys: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("keys", "said"), [
+    ({"ordered": 0}, "must be a number of codes >= 1"),
+    ({"ordered": 2**20 + 1}, "must have at most 2**20 codes"),
+    ({"ordered": ["a", "b", "a"]}, "must list each code once, in their order"),
+    ({"ordered": ["a", " "]}, "no blank code"),
+    ({"ordered": ["a", "b..c"]}, "without .."),
+    ({"ordered": {"first": 5, "last": 4}}, "a last that is not before first"),
+    ({"ordered": {"first": 1, "last": 9, "step": 0}}, "a step that is a whole number >= 1"),
+    ({"ordered": {"first": "2024-02-01", "last": "2024-03-01", "step": 7}}, "step day"),
+    ({"ordered": {"first": "2024-02-30", "last": "2024-03-01"}}, "as two days such as"),
+    ({"ordered": {"first": 1, "end": 9}}, "must have the keys first, last and step"),
+    ({"ordered": 9, "branching": 1}, "greater than or equal to 2"),
+    ({"ordered": 9, "calendar": ["month"]}, "calendar must be left out unless"),
+    (
+        {"ordered": {"first": "2024-01-01", "last": "2024-03-01"}, "calendar": ["month", "year"]},
+        "calendar must list levels from coarse to fine",
+    ),
+    ({"ordered": 9, "levels": ["a"]}, "Extra inputs"),
+])  # fmt: skip
+def test_what_names_no_ordered_codes_is_refused(keys, said):
     """Each wrong key is refused with its rule."""
     with pytest.raises(ValidationError) as refused:
         Ordered.model_validate(keys)
@@ -123,49 +119,43 @@ FRENCH_MONTHS = "janv févr mars avr mai juin juil août sept oct nov déc"
 HALF_HOURS = [f"{hour:02}:{half}" for hour in range(24) for half in ("00", "30")]
 
 
-@pytest.mark.parametrize(
-    ("name", "domain", "is_round"),
-    [
-        ("hour", {"ordered": 24}, True),
-        ("departure hour", {"ordered": [f"{hour:02}" for hour in range(24)]}, True),
-        ("start", {"ordered": 24, "from": {"column": "started_at", "take": "hour"}}, True),
-        ("weekday", {"ordered": 7}, True),
-        ("day", {"ordered": ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]}, True),
-        ("day", {"ordered": ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"]}, True),
-        ("month", {"ordered": {"first": 1, "last": 12}}, True),
-        ("period", {"ordered": HALF_HOURS}, True),
-        ("shift", {"ordered": ["06:00", "14:00", "22:00"]}, True),
-        *(
-            (name, {"ordered": 24}, True)
-            for name in ("hour_of_day", "departureHour", "HourOfDay", "hour_start", "dep_hr", "heure", "ora")
-        ),
-        *((name, {"ordered": 7}, True) for name in ("day_of_week", "dow", "DayOfWeek", "weekday_arrival")),
-        ("month_of_year", {"ordered": {"first": 1, "last": 12}}, True),
-        ("when", {"ordered": [f"{hour:02}h" for hour in range(24)]}, True),
-        ("tag", {"ordered": ["Mo", "Di", "Mi", "Do", "Fr", "Sa", "So"]}, True),
-        ("giorno", {"ordered": ["domenica", "lunedì", "martedì", "mercoledì", "giovedì", "venerdì", "sabato"]}, True),
-        ("mois", {"ordered": FRENCH_MONTHS.split()}, True),
-        ("season", {"ordered": 4, "round": True}, True),
-        ("hour", {"ordered": 24, "round": False}, False),
-        ("hour", {"ordered": 24, "unlisted": "OTHER"}, False),  # which is behind 23
-        *((name, {"ordered": 24}, False) for name in ("waiting_hours", "hours", "wait_hour", "hour_worked")),
-        *((name, {"ordered": 60}, False) for name in ("trip_minutes", "wait_minute", "minutes")),
-        ("tenure_months", {"ordered": 12}, False),
-        ("travel minute", {"ordered": 60}, False),
-        ("month", {"ordered": [f"2024-{month:02}" for month in range(1, 13)]}, False),
-        ("start", {"ordered": [f"{month:02}/2023" for month in range(1, 13)], "from": {"take": "month"}}, False),
-        ("quarter", {"ordered": [f"2024-Q{quarter}" for quarter in range(1, 5)]}, False),
-        ("mois", {"ordered": [f"{month} 2024" for month in FRENCH_MONTHS.split()]}, False),
-        ("hour", {"ordered": [f"{hour:02}00-{hour:02}59" for hour in range(24)]}, True),
-        ("day", {"ordered": ["Fri", "Mon", "Sat", "Sun", "Thu", "Tue", "Wed"]}, False),
-        ("hour", {"ordered": 27}, False),  # of a timetable, whose day goes on after midnight
-        ("hour", {"ordered": 12}, False),
-        ("age", {"ordered": 24}, False),
-        ("period", {"ordered": HALF_HOURS[16:20]}, False),
-        ("day", {"ordered": {"first": "2026-01-01", "last": "2026-01-07"}}, False),
-        ("month", {"ordered": {"first": "2026-01-01", "last": "2026-12-31"}}, False),
-    ],
-)
-def test_clocks_and_calendars_go_round(name: str, domain: dict[str, Any], is_round: bool) -> None:
+@pytest.mark.parametrize(("name", "domain", "is_round"), [
+    ("hour", {"ordered": 24}, True),
+    ("departure hour", {"ordered": [f"{hour:02}" for hour in range(24)]}, True),
+    ("start", {"ordered": 24, "from": {"column": "started_at", "take": "hour"}}, True),
+    ("weekday", {"ordered": 7}, True),
+    ("day", {"ordered": ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]}, True),
+    ("day", {"ordered": ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"]}, True),
+    ("month", {"ordered": {"first": 1, "last": 12}}, True),
+    ("period", {"ordered": HALF_HOURS}, True),
+    ("shift", {"ordered": ["06:00", "14:00", "22:00"]}, True),
+    *((name, {"ordered": 24}, True) for name in ("hour_of_day", "departureHour", "HourOfDay", "hour_start", "dep_hr", "heure", "ora")),
+    *((name, {"ordered": 7}, True) for name in ("day_of_week", "dow", "DayOfWeek", "weekday_arrival")),
+    ("month_of_year", {"ordered": {"first": 1, "last": 12}}, True),
+    ("when", {"ordered": [f"{hour:02}h" for hour in range(24)]}, True),
+    ("tag", {"ordered": ["Mo", "Di", "Mi", "Do", "Fr", "Sa", "So"]}, True),
+    ("giorno", {"ordered": ["domenica", "lunedì", "martedì", "mercoledì", "giovedì", "venerdì", "sabato"]}, True),
+    ("mois", {"ordered": FRENCH_MONTHS.split()}, True),
+    ("season", {"ordered": 4, "round": True}, True),
+    ("hour", {"ordered": 24, "round": False}, False),
+    ("hour", {"ordered": 24, "unlisted": "OTHER"}, False),  # which is behind 23
+    *((name, {"ordered": 24}, False) for name in ("waiting_hours", "hours", "wait_hour", "hour_worked")),
+    *((name, {"ordered": 60}, False) for name in ("trip_minutes", "wait_minute", "minutes")),
+    ("tenure_months", {"ordered": 12}, False),
+    ("travel minute", {"ordered": 60}, False),
+    ("month", {"ordered": [f"2024-{month:02}" for month in range(1, 13)]}, False),
+    ("start", {"ordered": [f"{month:02}/2023" for month in range(1, 13)], "from": {"take": "month"}}, False),
+    ("quarter", {"ordered": [f"2024-Q{quarter}" for quarter in range(1, 5)]}, False),
+    ("mois", {"ordered": [f"{month} 2024" for month in FRENCH_MONTHS.split()]}, False),
+    ("hour", {"ordered": [f"{hour:02}00-{hour:02}59" for hour in range(24)]}, True),
+    ("day", {"ordered": ["Fri", "Mon", "Sat", "Sun", "Thu", "Tue", "Wed"]}, False),
+    ("hour", {"ordered": 27}, False),  # of a timetable, whose day goes on after midnight
+    ("hour", {"ordered": 12}, False),
+    ("age", {"ordered": 24}, False),
+    ("period", {"ordered": HALF_HOURS[16:20]}, False),
+    ("day", {"ordered": {"first": "2026-01-01", "last": "2026-01-07"}}, False),
+    ("month", {"ordered": {"first": "2026-01-01", "last": "2026-12-31"}}, False),
+])  # fmt: skip
+def test_clocks_and_calendars_go_round(name, domain, is_round):
     """An axis with all hours, weekdays, months or times of a day goes round; one that has a part of them, or days, does not."""
     assert goes_round(name, domain) == is_round
