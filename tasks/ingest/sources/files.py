@@ -261,7 +261,9 @@ def rows_of_files(con: Connection, files: Sequence[FileTable], register: Callabl
         return f"({' UNION ALL BY NAME '.join(parts)})"
 
     kinds = {name: kind for _, form, _ in formed for name, kind in zip(form.names, form.kinds or (), strict=False)}
-    of_json = "" if any(form.ending == ".parquet" for _, form, _ in formed) else "."  # texts of Parquet may have either mark
+    of_json = (
+        "" if any(form.ending == ".parquet" for _, form, _ in formed) else "."
+    )  # texts of Parquet may have either mark
     decimal = next((file.csv.decimal for file, form, _ in formed if form.kinds is None), of_json)
     lacking = {name: file for file, form, of in formed for name in known - {*form.names, *of}}
     if decimal == "," and any(form.kinds for _, form, _ in formed):
