@@ -29,3 +29,10 @@ def spec_in(folder: Path, keys: dict[str, Any], name: str = "spec.yaml") -> Path
     """Write a spec into a folder, and return its path."""
     (folder / name).write_text(yaml.safe_dump(keys))
     return folder / name
+
+
+def of_features(table: str, hierarchy: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    """Return the keys of a spec of features, with others of its input."""
+    also = {"hierarchy": hierarchy, "release": {"order": [*hierarchy]}}
+    of_input = {"table": table, "features": [*hierarchy], "also": also} | keys
+    return dict.fromkeys(("origin", "destination", "count")) | of_input

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 import yaml
 
@@ -48,6 +49,14 @@ def csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def trips(*rows: Sequence[object], header: Sequence[str] = HEADER) -> str:
     """Return the table of trips, three good rows and then these, as CSV."""
     return csv(header, [*TRIPS, *rows])
+
+
+def in_duckdb(path: Path, *statements: str) -> str:
+    """Run statements in a DuckDB file, and return its name."""
+    with duckdb.connect(str(path)) as con:
+        for statement in statements:
+            con.execute(statement)
+    return path.name
 
 
 def shown_by(fault: BaseException) -> str:

@@ -31,11 +31,10 @@ ZONES = pl.DataFrame({"side": ["up", "up", "down"], "zone": ["n", "e", "s"]})
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a store, beside the working directory."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "home"
+    monkeypatch.chdir(own_home.parent)
+    return own_home
 
 
 def spec_of(kind: str, people: pl.DataFrame, **keys: Any) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import openpyxl
 import polars as pl
 import pytest
@@ -18,6 +18,8 @@ import pytest
 from flows.planning.plan import Plan
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.task import read_in_memory
+from tests.support.spec import of_features
+from tests.support.tables import in_duckdb
 
 NUMBERS: list[Any] = [1.0, 2.0, 2.0, 12.0]
 TIMES: list[Any] = ["2025-11-01 00:00:00", "2025-11-02 00:00:00", "2025-11-02 08:30:00"]
@@ -38,38 +40,20 @@ def text(value: Any) -> str:
     return '""' if value in (None, "") else str(value)
 
 
-def in_duckdb(path: Path, table: str) -> str:
-    """Make a table or a view in a new DuckDB file, and return where it is."""
-    with duckdb.connect(str(path)) as con:
-        con.execute(f"CREATE {table}")
-    return f"{path}::t"
+def as_csv(path: Path, values: Sequence[Any], encoding: str = "utf-8", beside: str = "") -> str:
+    """Write CSV, with another column or without, where a blank line stands behind the last record."""
+    lines = [f"{line}{beside}\n" for line in ("v", *map(text, values), *([] if beside else [""]))]
+    path.with_suffix(".csv").write_text("".join(lines), encoding=encoding)
+    return str(path.with_suffix(".csv"))
 
 
-def of_csv(encoding: str, beside: str = "") -> Callable[[Path, Sequence[Any]], str]:
-    """Return what writes CSV, with another column or without."""
-
-    def write(path: Path, values: Sequence[Any]) -> str:
-        lines = [f"{line}{beside}\n" for line in ("v", *map(text, values), *([] if beside else [""]))]
-        path.with_suffix(".csv").write_text("".join(lines), encoding=encoding)
-        return str(path.with_suffix(".csv"))
-
-    return write
-
-
-def of_parquet(of_type: Any) -> Callable[[Path, Sequence[Any]], str]:
-    """Return what writes Parquet with a column of this type."""
-
-    def write(path: Path, values: Sequence[Any]) -> str:
-        texts = pl.Series("v", [None if value is None else text(value) for value in values])
-        column = (
-            texts.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
-            if of_type == pl.Datetime
-            else texts.cast(of_type, strict=False)
-        )
-        column.to_frame().write_parquet(path.with_suffix(".parquet"))
-        return str(path.with_suffix(".parquet"))
-
-    return write
+def as_parquet(path: Path, values: Sequence[Any], of_type: Any) -> str:
+    """Write Parquet with a column of this type."""
+    texts = pl.Series("v", [None if value is None else text(value) for value in values])
+    times = of_type == pl.Datetime
+    column = texts.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False) if times else texts.cast(of_type, strict=False)
+    column.to_frame().write_parquet(path.with_suffix(".parquet"))
+    return str(path.with_suffix(".parquet"))
 
 
 def json_lines(path: Path, values: Sequence[Any]) -> str:
@@ -104,26 +88,25 @@ def in_workbook(path: Path, values: Sequence[Any]) -> str:
     return str(path.with_suffix(".xlsx"))
 
 
-def of_view(of_json: str) -> Callable[[Path, Sequence[Any]], str]:
-    """Return what makes a view of JSON."""
-    return lambda path, values: in_duckdb(
-        path.with_suffix(".duckdb"), f"VIEW t AS FROM read_json('{json_lines(path, values)}'{of_json})"
-    )
+def in_view(path: Path, values: Sequence[Any], of_json: str = "") -> str:
+    """Make a view of JSON, with types or without."""
+    view = f"CREATE VIEW t AS FROM read_json('{json_lines(path, values)}'{of_json})"
+    return in_duckdb(path.with_suffix(".duckdb"), view) + "::t"
 
 
 SOURCES: dict[str, Callable[[Path, Sequence[Any]], str]] = {
-    "csv": of_csv("utf-8", ",w"),
-    "csv of one column": of_csv("utf-8"),
-    "csv in utf-16": of_csv("utf-16"),
-    "texts": of_parquet(pl.String),
-    "doubles": of_parquet(pl.Float64),
-    "floats": of_parquet(pl.Float32),
-    "times": of_parquet(pl.Datetime),
+    "csv": partial(as_csv, beside=",w"),
+    "csv of one column": as_csv,
+    "csv in utf-16": partial(as_csv, encoding="utf-16"),
+    "texts": partial(as_parquet, of_type=pl.String),
+    "doubles": partial(as_parquet, of_type=pl.Float64),
+    "floats": partial(as_parquet, of_type=pl.Float32),
+    "times": partial(as_parquet, of_type=pl.Datetime),
     "json": json_lines,
     "files of json": folder_of_json,
     "sqlite": in_sqlite,
     "workbook": in_workbook,
-    "view": of_view(", columns = {v: 'VARCHAR'}"),
+    "view": partial(in_view, of_json=", columns = {v: 'VARCHAR'}"),
 }
 _numbers = itertools.count()
 
@@ -133,12 +116,8 @@ def plans(anyplace):
     """Return the plan of a release with all axes, whose table is changed from record to record; and one for columns that are not text."""
     anyplace.write("changes.csv", "was,is\nx,2\n8,2\n")
     taken = {name: UNLISTED | axis | {"from": {"column": "v"} | axis.get("from", {})} for name, axis in AXES.items()}
-
-    def plan(*axes: str) -> Plan:
-        also = {"hierarchy": {name: taken[name] for name in axes}, "release": {"order": [*axes]}}
-        return anyplace.plan(**dict.fromkeys(("origin", "destination", "count")), features=[*axes], also=also)
-
-    return plan(*AXES), plan(*(name for name in AXES if name != "first"))  # of which nothing is the beginning
+    without = {name: axis for name, axis in taken.items() if name != "first"}  # of which nothing is the beginning
+    return [anyplace.plan(**of_features("trips.csv", axes)) for axes in (taken, without)]
 
 
 def cells(plan: Plan, folder: Path, write: Callable[[Path, Sequence[Any]], str], values: list[Any]) -> Counter[Any]:
@@ -167,5 +146,5 @@ def test_one_record_more_is_one_cell_more_by_one(plans, tmp_path, source, usual)
 
 def test_a_view_whose_types_are_guessed_breaks_the_law(plans, tmp_path):
     """The law can fail, and does where DuckDB guesses a type from all rows: the page on views says what to write."""
-    before, after = (cells(plans[1], tmp_path, of_view(""), values) for values in (NUMBERS, ["x", *NUMBERS]))
+    before, after = (cells(plans[1], tmp_path, in_view, values) for values in (NUMBERS, ["x", *NUMBERS]))
     assert len(moved(before, after)) > 1

@@ -11,23 +11,19 @@ from flows.answers.check import check_answer
 from flows.api import open_release
 from storage.errors import InputError
 from tasks.folder.verify.folder import verify
+from tests.support.spec import of_features
 from tests.support.tables import AREAS, HEADER, N1, N2, S1, Place, csv
 
 NOON = datetime(2024, 5, 17, 12, 30)  # a Friday
+MAY = {"first": "2024-05-01", "last": "2024-05-31", "step": "day"}
 AGES = {"from": {"column": "years", "bins": [0, 18, 65]}}
-FEATURES: dict[str, Any] = {
-    **dict.fromkeys(("origin", "destination", "count")),
-    "features": ["hour", "age"],
-    "table": "people.csv",
-    "also": {"hierarchy": {"hour": {"from": {"column": "started_at", "take": "hour"}}, "age": AGES}}
-    | {"release": {"order": ["hour", "age"]}},
-}
+HIERARCHY: dict[str, Any] = {"hour": {"from": {"column": "started_at", "take": "hour"}}, "age": AGES}
+FEATURES = of_features("people.csv", HIERARCHY)
 
 
 def features(taken: dict[str, Any], **also: Any) -> dict[str, Any]:
     """Return the keys of a spec whose hour is taken in such a way."""
-    of = FEATURES["also"]["hierarchy"] | {"hour": {"from": {"column": "started_at"} | taken} | also}
-    return FEATURES | {"also": FEATURES["also"] | {"hierarchy": of}}
+    return of_features("people.csv", HIERARCHY | {"hour": {"from": {"column": "started_at"} | taken} | also})
 
 
 def write(place: Place, times: list[Any], years: list[Any]) -> None:
@@ -54,12 +50,7 @@ def test_a_release_of_taken_codes_is_one_of_columns(place):
     (["25:10:00", "05:10:00"], {"take": "hour"}, {"ordered": 30}, ["25", "5"]),
     ([NOON.date(), NOON.date() + timedelta(2)], {"take": "weekday"}, {}, ["5", "7"]),
     ([NOON, NOON + timedelta(20)], {"take": "month"}, {"values": ["2024-05", "2024-06"]}, ["2024-05", "2024-06"]),
-    (
-        [NOON, NOON + timedelta(1)],
-        {"take": "day"},
-        {"ordered": {"first": "2024-05-01", "last": "2024-05-31", "step": "day"}, "calendar": ["month"]},
-        ["2024-05-17", "2024-05-18"],
-    ),
+    ([NOON, NOON + timedelta(1)], {"take": "day"}, {"ordered": MAY, "calendar": ["month"]}, ["2024-05-17", "2024-05-18"]),
     (["10115", "80331"], {"first": 2}, {"values": ["10", "80", "99"]}, ["10", "80"]),
     (["a", "b"], {}, {"values": ["a", "b"]}, ["a", "b"]),
 ])  # fmt: skip
@@ -82,9 +73,8 @@ def test_only_text_has_a_beginning(place, capfd, column, kind, cast, unlisted):
     """A number has lost its zeros, and would be in the area of another: its type is refused, which does not depend on the records."""
     keys = features({"first": 2}, values=["06", "60"], **{"unlisted": unlisted} if unlisted else {})
     for rows in (column, column.head(0)):
-        pl.DataFrame(
-            {"started_at": rows, "years": [3] * len(rows)}, schema_overrides={"years": pl.Int64}
-        ).write_parquet(place.folder / "people.parquet")
+        table = pl.DataFrame({"started_at": rows, "years": [3] * len(rows)}, schema_overrides={"years": pl.Int64})
+        table.write_parquet(place.folder / "people.parquet")
         error, said = place.refusal(capfd, **keys | {"table": "people.parquet"})
         assert f"must hold text, of which first: 2 is the beginning; it is of type {kind}." in str(error)
         assert cast in error.hint
@@ -95,8 +85,7 @@ def test_one_column_may_give_several_features(place):
     """The hour and the weekday of a trip come from the same column, and the record stays one."""
     write(place, ["2024-05-17 08:30", "2024-05-18 01:10"], [3, 4])
     both = {of: {"from": {"column": "started_at", "take": of}} for of in ("hour", "weekday")}
-    also = {"hierarchy": both, "release": {"order": [*both]}}
-    assert place.ingested(**FEATURES | {"features": [*both], "also": also}) == {("8", "5"): 1, ("1", "6"): 1}
+    assert place.ingested(**of_features("people.csv", both)) == {("8", "5"): 1, ("1", "6"): 1}
 
 
 def test_both_ends_may_be_the_beginning_of_a_code(place):

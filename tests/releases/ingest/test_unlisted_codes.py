@@ -15,15 +15,11 @@ from storage.machine.home import shard_folder
 from tasks.folder.verify.folder import verify
 from tasks.ingest.task import ingest, read_in_memory
 from tests.support.households import LISTED, SPEC, draw_homes, write_spec, write_tables
+from tests.support.spec import of_features
 from tests.support.tables import AREAS, HEADER, LEVELS, N1, N2, S1, S2, UNKNOWN, Place, csv, trips
 
 OTHER = "OTHER"
 CODEBOOK = {"table": "codebook.csv", "levels": LEVELS}
-PEOPLE: dict[str, Any] = {  # of two features without levels, one of them in an order
-    **dict.fromkeys(("origin", "destination", "count")),
-    "features": ["mode", "age"],
-    "table": "people.csv",
-}
 
 
 def hierarchy(**also: Any) -> dict[str, Any]:
@@ -33,7 +29,7 @@ def hierarchy(**also: Any) -> dict[str, Any]:
 
 def people(mode: dict[str, Any], age: dict[str, Any]) -> dict[str, Any]:
     """Return the keys of a spec of people by mode and age."""
-    return PEOPLE | {"also": {"hierarchy": {"mode": mode, "age": age}, "release": {"order": ["mode", "age"]}}}
+    return of_features("people.csv", {"mode": mode, "age": age})
 
 
 def codebooks(place: Place, **keys: Any) -> list[list[tuple[str, ...]]]:
@@ -98,7 +94,7 @@ def test_a_path_that_nobody_lists_is_there_too(place):
     ({"values": 2}, {"from": {"column": "age", "bins": [0, 2]}}, {("?", "2+"): 2, ("?", "none"): 2}),
 ])  # fmt: skip
 def test_features_have_such_an_area(place, mode, age, found):
-    """It stands among listed codes, and behind those of an order; what cannot be taken is there too. The folder is whole, and answers."""
+    """It stands among listed codes, and behind those of an order; what cannot be taken is there too; the folder is whole, and answers."""
     place.write("people.csv", csv(["mode", "age"], [("car", 2), ("boat", -1), ("", ""), ("bus", 70)]))
     keys = people(mode | {"unlisted": "?"}, age | {"unlisted": "none"})
     assert place.ingested(**keys) == found
@@ -110,13 +106,12 @@ def test_features_have_such_an_area(place, mode, age, found):
 
 
 def test_that_area_is_asked_for_by_its_code(place):
-    """It has one code at all levels, and is one area: nobody need name a level. Two areas of one code still need one."""
+    """It has one code at all levels, and is one area: nobody need name a level, as two areas of one code still need."""
     place.write("codebook.csv", csv(LEVELS, [*AREAS, ("05", "0501", "05"), ("05", "0501", "050102")]))
     place.write("trips.csv", trips((UNKNOWN, N1, 500), (N1, N1, 300)))
     released = open_release(place.release(**hierarchy(unlisted=OTHER)))
-    plain, *named = (
-        released.query(origin=asked).row(0, named=True) for asked in (OTHER, *(f"{level}={OTHER}" for level in LEVELS))
-    )
+    areas = (OTHER, *(f"{level}={OTHER}" for level in LEVELS))
+    plain, *named = (released.query(origin=asked).row(0, named=True) for asked in areas)
     assert plain["low"] - 100 <= 500 <= plain["high"] + 100
     assert all((of["count"], of["low"], of["high"]) == (plain["count"], plain["low"], plain["high"]) for of in named)
     with pytest.raises(UsageError, match="05 is a code at the levels"):

@@ -15,24 +15,19 @@ AGES, KM = (0.0, 18.0, 65.0), (0.0, 0.5, 2.5)
 
 # how it is taken, the codes of the axis, and by value the code; None where there is none
 TAKEN: list[tuple[Take, list[str], dict[str, str | None]]] = [
-    (
-        Take("hour"),
-        HOURS,
-        {"2024-05-17 08:30:00": "8", "2024-05-17T23:59:59.999": "23", "2024/5/7 8:05": "8", " 08:30 ": "8"}
-        | {"24:00:00": "0", "25:10": "1", "47:59:59": "23", "48:00": None, "08:61": None, "00:00": "0"}
-        | {"2024-05-17": None, "8": None, "8:30 PM": None, "2024-05-17 8:30 PM": None, "17/05/2024 08:30": None}
-        | {"2024-05-17T08:30:00Z": None, "2024-05-17 08:30:00+02": None, "2024-02-30 08:30": None, "": None}
-        | {"2024-05-17 08:30 EST": None, "infinity": None, "epoch": None},
-    ),
+    (Take("hour"), HOURS, {
+        "2024-05-17 08:30:00": "8", "2024-05-17T23:59:59.999": "23", "2024/5/7 8:05": "8", " 08:30 ": "8", "24:00:00": "0", "25:10": "1",
+        "47:59:59": "23", "48:00": None, "08:61": None, "00:00": "0", "2024-05-17": None, "8": None, "8:30 PM": None,
+        "2024-05-17 8:30 PM": None, "17/05/2024 08:30": None, "2024-05-17T08:30:00Z": None, "2024-05-17 08:30:00+02": None,
+        "2024-02-30 08:30": None, "": None, "2024-05-17 08:30 EST": None, "infinity": None, "epoch": None,
+    }),
     (Take("hour"), LATE, {"25:10:00": "25", "29:59": "29", "05:00": "5", "2024-05-17 01:10": "1"}),
     (Take("hour"), [f"{hour:02}" for hour in range(24)], {"8:30": "08", "25:10": "01", "2024-05-17 17:00": "17"}),
-    (
-        ROME,
-        HOURS,
-        {"2024-05-17T08:30:00Z": "10", "2024-01-17T08:30:00Z": "9", "2024-05-17 08:30+02:00": "8"}
-        | {"2024-05-17 23:30:00 UTC": "1", "2024-05-17 08:30:00 Asia/Tokyo": "1", "2024-05-17 08:30-0500": "15"}
-        | {"2024-05-17 08:30:00": None, "08:30": None, "2024-05-17 08:30 PM": None, "2024-05-17": None},
-    ),
+    (ROME, HOURS, {
+        "2024-05-17T08:30:00Z": "10", "2024-01-17T08:30:00Z": "9", "2024-05-17 08:30+02:00": "8", "2024-05-17 23:30:00 UTC": "1",
+        "2024-05-17 08:30:00 Asia/Tokyo": "1", "2024-05-17 08:30-0500": "15", "2024-05-17 08:30:00": None, "08:30": None,
+        "2024-05-17 08:30 PM": None, "2024-05-17": None,
+    }),
     (NEW_YORK, DAYS, {"2024-05-18T03:59:00Z": "2024-05-17", "2024-05-18T04:00:00Z": "2024-05-18"}),
     (Take("weekday"), HOURS, {"2024-05-13": "1", "2024-05-19 12:00": "7", "12:00": None}),
     (Take("day"), DAYS, {"2024-05-17 00:00:00": "2024-05-17", "2024/5/7": "2024-05-07", "no day": None}),
@@ -42,16 +37,14 @@ TAKEN: list[tuple[Take, list[str], dict[str, str | None]]] = [
     (Take("quarter"), ["1", "2"], {"2024-05-17": "2", "2024-12-01": "4"}),
     (Take("quarter"), ["2024-Q1"], {"2024-05-17": "2024-Q2", "2024-03-31": "2024-Q1"}),
     (Take("year"), ["2023", "2024"], {"2024-05-17 08:30": "2024", "999-01-01": None}),
-    (
-        Take(bins=AGES),
-        [],
-        {"0": "0-17", "17": "0-17", "17.9": "0-17", "18": "18-64", "18.0": "18-64", "64": "18-64", "65": "65+"}
-        | {"1e3": "65+", "-1": None, "nan": None, "inf": None, "old": None, "17,5": None, "": None},
-    ),
+    (Take(bins=AGES), [], {
+        "0": "0-17", "17": "0-17", "17.9": "0-17", "18": "18-64", "18.0": "18-64", "64": "18-64", "65": "65+", "1e3": "65+",
+        "-1": None, "nan": None, "inf": None, "old": None, "17,5": None, "": None,
+    }),
     (Take(bins=KM), [], {"0.49": "0-0.5", "0.5": "0.5-2.5", "2.5": "2.5+", "-0.1": None}),
     (Take(first=2), [], {"09001": "09", "N1": "N1", "É1x": "É1", "7": "7"}),
     (Take(), [], {"N1": "N1", " x": " x"}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("take", "codes", "by_value"), TAKEN, ids=lambda of: getattr(of, "take", ""))
@@ -65,9 +58,7 @@ def test_what_is_taken(take, codes, by_value):
                 assert con.execute(sql, [value]).fetchall() == [(code,)], value
 
 
-@given(
-    st.lists(st.integers(-(10**5), 10**5), min_size=2, max_size=8, unique=True), st.integers(-(2 * 10**5), 2 * 10**5)
-)
+@given(st.lists(st.integers(-(10**5), 10**5), min_size=2, max_size=8, unique=True), st.integers(-(2 * 10**5), 2 * 10**5))  # fmt: skip
 def test_each_number_is_in_one_bin(edges, number):
     """A number is in the last bin that begins at or below it, and in none below the first; all codes differ."""
     for unit in (1, 100):

@@ -163,11 +163,8 @@ def test_a_fault_of_the_keys_hides_no_other(folder, also):
     """Tables, columns, levels and mechanism are looked at whatever the keys' faults are, each in one answer."""
     broken = {"hierarchy.levels": ["country", "town"], "mechanism": "inftdaa", "input.origin": "from"} | also
     errors = [problem.error for problem in checked(folder, broken).problems]
-    for told in (
-        "input.table: trips.csv has no column from.",
-        "hierarchy.table: towns.csv has no column country.",
-        "mechanism must be one of",
-    ):
+    columns = ["input.table: trips.csv has no column from.", "hierarchy.table: towns.csv has no column country."]
+    for told in (*columns, "mechanism must be one of"):
         assert len([error for error in errors if told in error]) == 1, told
     assert len(errors) == 4
     gone = checked(folder, broken | {"input.table": "gone.csv"})
@@ -176,10 +173,9 @@ def test_a_fault_of_the_keys_hides_no_other(folder, also):
 
 def test_the_ledger_of_earlier_releases_is_asked(folder):
     """A series that is declared is paid for, and can be released; a table that another dataset used asks whose people it holds."""
-    series = {"schedule": {"cron": "0 3 1 * *", "until": "3 releases"}}
-    before = checked(folder, series)
+    before = checked(folder, SERIES)
     declare_series(make_plan(load_spec(folder / "spec.yaml")), datetime.now(UTC))
-    answer = checked(folder, series)
+    answer = checked(folder, SERIES)
     assert answer.ok
     assert answer.budget.after.epsilon == before.budget.after.epsilon > 0
     more = {"name": "more", "privacy.epsilon": 3.9}
@@ -304,10 +300,8 @@ REMARKED = [  # header, changes of the spec, and what each remark begins with
 
 @pytest.mark.parametrize(("header", "changes", "told"), REMARKED)
 def test_what_weakens_a_release_is_a_remark_and_no_refusal(folder, capsys, header, changes, told):
-    """δ, ε and cap that limit little, and an unused column of persons, households or cards, are a line each in check.
-
-    So are they in plan and its page, but for the column: a plan does not open the confidential table.
-    """
+    """δ, ε and cap that limit little, and an unused column of persons, households or cards, are a line each in check."""
+    # So are they in plan and its page, but for the column: a plan does not open the confidential table.
     (folder / "trips.csv").write_text(f'{header}\nSECRET,"never closed\x00\n')
     answer = checked(folder, changes)
     assert isinstance(answer, PassedCheck)
@@ -324,22 +318,6 @@ def test_what_weakens_a_release_is_a_remark_and_no_refusal(folder, capsys, heade
         assert "SECRET" not in page
 
 
-OPEN = [
-    ({"privacy.unit": "FILL IN", "title": "FILL IN"}, ["privacy.unit", "title"]),  # which any text would do for
-    ({"privacy.unit": "FILL IN", "budget.delta": None}, ["privacy.unit", "budget.delta"]),
-    (
-        {"dataset": None, "input.count": "FILL IN", "privacy.epsilon": "fill in"},
-        ["dataset", "input.count", "privacy.epsilon"],
-    ),
-    ({"input.unit": None, "privacy.epsilon": None}, ["input.unit", "privacy.epsilon"]),
-    ({"input.count": None, "budget": None}, ["input.count", "budget"]),
-    (
-        {"privacy.epsilon": None, "privacy.rho": None, "privacy.target": None, "privacy.neighbours": None},
-        ["privacy.neighbours", "privacy.epsilon", "privacy.rho", "privacy.target"],
-    ),
-]
-
-
 def test_one_of_the_ways_to_give_an_amount_is_enough(folder):
     """ε, ρ and a target are one decision; texts that only begin like a marker, and codes like one in small letters, are none."""
     assert checked(folder, {"privacy.rho": None, "privacy.target": None}).ok
@@ -350,11 +328,17 @@ def test_one_of_the_ways_to_give_an_amount_is_enough(folder):
     assert [*marked_in({"values": ["FILL IN"], "unit": " fill in "})] == ["values", "unit"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "left"),
-    OPEN,
-    ids=["two texts", "unit and δ", "dataset, count and ε", "unit and ε", "count and budget", "ε, ρ and target"],
-)
+@pytest.mark.parametrize(("changes", "left"), [
+    ({"privacy.unit": "FILL IN", "title": "FILL IN"}, ["privacy.unit", "title"]),  # which any text would do for
+    ({"privacy.unit": "FILL IN", "budget.delta": None}, ["privacy.unit", "budget.delta"]),
+    ({"dataset": None, "input.count": "FILL IN", "privacy.epsilon": "fill in"}, ["dataset", "input.count", "privacy.epsilon"]),
+    ({"input.unit": None, "privacy.epsilon": None}, ["input.unit", "privacy.epsilon"]),
+    ({"input.count": None, "budget": None}, ["input.count", "budget"]),
+    (
+        {"privacy.epsilon": None, "privacy.rho": None, "privacy.target": None, "privacy.neighbours": None},
+        ["privacy.neighbours", "privacy.epsilon", "privacy.rho", "privacy.target"],
+    ),
+], ids=["two texts", "unit and δ", "dataset, count and ε", "unit and ε", "count and budget", "ε, ρ and target"])  # fmt: skip
 def test_nothing_is_released_or_forecast_while_a_key_is_undecided(folder, capsys, changes, left):
     """Every command and Python end with the list of all such keys and their lines, and charge nothing; a plan shows the decisions."""
     answer = checked(folder, changes)

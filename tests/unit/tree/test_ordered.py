@@ -13,6 +13,8 @@ from flows.specification.sections.hierarchy import Ordered
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.ordered import OrderedAxis, goes_round, ordered_axis, ordered_codes
 
+DAYS = {"first": "2024-01-01", "last": "2024-03-01"}
+
 
 @given(st.integers(1, 300), st.integers(2, 9))
 def test_an_axis_is_halved_into_parts_of_nearly_one_size(codes, branching):
@@ -37,10 +39,8 @@ def test_an_axis_is_halved_into_parts_of_nearly_one_size(codes, branching):
 @settings(max_examples=60)
 @given(st.integers(1, 200), st.integers(2, 5))
 def test_codes_of_levels_are_the_ends_of_their_runs_in_the_order_of_the_axis(codes, branching):
-    """An area of a made level is called first..last, a leaf by its code, and areas are numbered in the order of their codes.
-
-    The levels that a spec lists, without the codebook, are those of the axis.
-    """
+    """An area of a made level is called first..last, a leaf by its code, and areas are numbered in the order of their codes."""
+    # The levels that a spec lists, without the codebook, are those of the axis.
     made = OrderedAxis("age", tuple(map(str, range(codes))), branching)
     axis = axis_from_codebook("age", made.codebook())
     assert axis.level_names == made.level_names
@@ -79,10 +79,9 @@ def test_numbers_may_go_from_first_to_last_in_steps():
 
 def test_the_hash_tells_axes_apart():
     """Other codes, another order, other parts or other calendar levels give another hash."""
-    days = {"first": "2024-01-01", "last": "2024-03-01"}
     axes = [
         *({"ordered": ["a", "b", "c"]}, {"ordered": ["b", "a", "c"]}, {"ordered": ["a", "b", "c"], "branching": 3}),
-        *({"ordered": days}, {"ordered": days, "calendar": ["month"]}, {"ordered": 100}),
+        *({"ordered": DAYS}, {"ordered": DAYS, "calendar": ["month"]}, {"ordered": 100}),
     ]
     hashes = [ordered_axis("axis", keys).sha256 for keys in axes]
     assert len(set(hashes)) == len(axes)
@@ -102,10 +101,7 @@ def test_the_hash_tells_axes_apart():
     ({"ordered": {"first": 1, "end": 9}}, "must have the keys first, last and step"),
     ({"ordered": 9, "branching": 1}, "greater than or equal to 2"),
     ({"ordered": 9, "calendar": ["month"]}, "calendar must be left out unless"),
-    (
-        {"ordered": {"first": "2024-01-01", "last": "2024-03-01"}, "calendar": ["month", "year"]},
-        "calendar must list levels from coarse to fine",
-    ),
+    ({"ordered": DAYS, "calendar": ["month", "year"]}, "calendar must list levels from coarse to fine"),
     ({"ordered": 9, "levels": ["a"]}, "Extra inputs"),
 ])  # fmt: skip
 def test_what_names_no_ordered_codes_is_refused(keys, said):
