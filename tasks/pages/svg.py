@@ -96,8 +96,10 @@ def log_axis(title: str, values: Iterable[float], least: float = 1e-6) -> Scale:
         least: where the axis ends, whatever smaller values there are.
     """
     above = [value for value in values if value > 0] or [1.0, 10.0]
-    first = math.floor(math.log10(max(min(above), least)))
-    last = max(math.ceil(math.log10(max(*above, least))), first + 1)
+    low, high = max(min(above), least), max(*above, least)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    first -= float(f"1e{first}") > low  # a logarithm is rounded
+    last = max(last + (float(f"1e{last}") < high), first + 1)
     return Scale(title, (float(f"1e{first}"), float(f"1e{last}")), is_log=True)
 
 
