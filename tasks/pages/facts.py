@@ -264,8 +264,8 @@ class Collector:
 
     def _take_largest(self, level: int, rows: SlicedRows) -> None:
         """Keep the largest counts of a level; of trips, those within one area by themselves."""
-        refined = sum(own > 0 for own in self._tree.axis_levels(level))
-        if self._tree.ends is None or refined < 2:
+        reached = self._tree.axis_levels(level)
+        if self._tree.ends is None or not all(reached[end] for end in self._tree.ends):
             self._largest = largest(self._tree, level, list(map(largest_rows, slices(rows, CHUNK))))
             return
         within = flows_within(self._tree, level)

@@ -186,21 +186,19 @@ def finest_clear(flows: Sequence[int], clear: int) -> int:
 def flows_within(tree: Tree, level: int) -> Callable[[Sequence[AreaArray]], BoolArray]:
     """Return a function that tells which cells of a level count trips within one area, or between an area and one that contains it.
 
-    It takes the areas of cells per axis, integers, shape (cells,) each.
+    It takes the areas of cells per axis, integers, shape (cells,) each. No cell does where a level does not refine both ends.
     """
-    reached = tree.axis_levels(level)
-    origin, destination = tree.axes
-    common = min(reached)
-    if not (common and are_the_same(origin, destination, common)):
+    reached, ends = tree.axis_levels(level), tree.ends or ()
+    common = min((reached[end] for end in ends), default=0)
+    if not (common and are_the_same(*(tree.axes[end] for end in ends), common)):
         return lambda areas: np.zeros(len(areas[0]), dtype=bool)
-    at_the_other_end = _number_at_the_other_end(origin, destination, common)
+    at_the_other_end = _number_at_the_other_end(*(tree.axes[end] for end in ends), common)
 
     def within(areas: Sequence[AreaArray]) -> BoolArray:
-        ends = [
-            axis.ancestors(of_axis.astype(np.int64), own, common)
-            for axis, of_axis, own in zip(tree.axes, areas, reached, strict=True)
-        ]
-        is_within: BoolArray = at_the_other_end[ends[0]] == ends[1]
+        origin, destination = (
+            tree.axes[end].ancestors(areas[end].astype(np.int64), reached[end], common) for end in ends
+        )
+        is_within: BoolArray = at_the_other_end[origin] == destination
         return is_within
 
     return within

@@ -154,7 +154,7 @@ def _faults_of_feature(feature: str, entries: Sequence[tuple[str, int]], levels:
             mentioned.update(left_out)
             reached, before = min(level, finest), entry
     if not before:
-        yield f"release.order must refine each of input.features: {feature} is missing."
+        yield f"release.order must refine every axis: {feature} is missing."
         return
     for of in range(reached + 1, finest + 1):
         missing, above = _entry(feature, of, levels), _entry(feature, of - 1, levels) if of > reached + 1 else before
@@ -174,7 +174,7 @@ def _unknown(entry: str, levels: Levels, finest: Mapping[str, str]) -> str:
     for feature, names in levels.items():
         known += [f"{feature}.{name}" for name in names[: names.index(finest[feature]) + 1] if len(names) > 1]
     features = [feature for feature in levels if entry.startswith(f"{feature}.")]
-    rule = "release.order must hold features, or levels as feature.level"
+    rule = "release.order must hold axes, or levels as axis.level"
     if features:
         feature = max(features, key=len)
         names = levels[feature]
@@ -183,6 +183,6 @@ def _unknown(entry: str, levels: Levels, finest: Mapping[str, str]) -> str:
 
 
 def _entry(feature: str, level: int, levels: Levels) -> str:
-    """Return the entry that refines a feature down to a level: the feature's name where `feature.level` means another."""
+    """Return the entry that refines a feature down to a level: the name of the axis where `axis.level` means another."""
     entry = f"{feature}.{levels[feature][level - 1]}"
     return entry if refinement(entry, levels) == (feature, level) else feature

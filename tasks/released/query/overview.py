@@ -94,7 +94,7 @@ def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
     names, by_path = list(folder.axes), axes_by_path(folder.manifest)
     refined = [(number, own) for number, own in enumerate(folder.reached(level)) if own]
     paths = [folder.columns(names[number], own) for number, own in refined]
-    rows, within = folder.scan(folder.manifest.levels[level]), _is_within(folder, level, paths)
+    rows, within = folder.scan(folder.manifest.levels[level]), _is_within(folder, level)
     if within is not None:
         rows = rows.filter(~within)
     columns = [column for path in paths for column in path]
@@ -146,16 +146,16 @@ def _ends(folder: PublishedFolder) -> tuple[int, int] | None:
     return ends_of(list(folder.manifest.roles.values()))
 
 
-def _is_within(folder: PublishedFolder, level: int, paths: Sequence[Sequence[str]]) -> pl.Expr | None:
+def _is_within(folder: PublishedFolder, level: int) -> pl.Expr | None:
     """Return which rows are of trips within one area; None where two ends have no common levels."""
-    if _ends(folder) is None or len(paths) < 2:
+    ends, reached = _ends(folder) or (), folder.reached(level)
+    common = min((reached[end] for end in ends), default=0)
+    if not common:
         return None
-    common = min(folder.reached(level))
-    origin, destination = folder.axes.values()
-    if origin[:common] != destination[:common]:
-        begin, end = FolderSource(folder).tree.axes
-        if not are_the_same(begin, end, common):
+    (one, of_one), (other, of_other) = (list(folder.axes.items())[end] for end in ends)
+    if of_one[:common] != of_other[:common]:
+        axes = FolderSource(folder).tree.axes
+        if not are_the_same(*(axes[end] for end in ends), common):
             return None
-    return pl.all_horizontal(
-        pl.col(one) == pl.col(other) for one, other in zip(paths[0][:common], paths[1][:common], strict=True)
-    )
+    pairs = zip(folder.columns(one, common), folder.columns(other, common), strict=True)
+    return pl.all_horizontal(pl.col(begin) == pl.col(end) for begin, end in pairs)

@@ -1,0 +1,131 @@
+"""Trips with attributes: they are features with roles, so the same order and the same noise give the same counts."""
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+
+from flows.planning.guarantee import guarantee_of
+from flows.planning.plan import make_plan
+from flows.specification.file import load_spec
+from tasks.tree.order import Tree
+from tests.support.keys import changed
+from tests.support.neighbours import RELATIONS, contributions, holds, moves
+from tests.support.passes import noise_of, try_spec
+from tests.support.spec import SPEC
+
+ZONES = [("A", "A1"), ("A", "A2"), ("B", "B1")]
+MODES = ["bike", "bus", "car"]
+CODEBOOK = {"table": "zones.csv", "levels": ["district", "zone"]}
+ATTRIBUTES = {"mode": MODES, "hour": {"ordered": 4}}
+ORDER = ["origin.district", "destination.district", "mode", "origin", "destination", "hour"]
+TRIPS: dict[str, Any] = {
+    "name": "trips",
+    "dataset": "city",
+    "input": {"table": "trips.csv", "origin": "from", "destination": "to", "features": [*ATTRIBUTES], "count": "n"},
+    "hierarchy": {"origin": CODEBOOK, "destination": CODEBOOK, **ATTRIBUTES},
+    "release": {"order": ORDER},
+    "privacy": SPEC["privacy"] | {"unit": "one trip", "epsilon": 2.0},
+    "budget": SPEC["budget"],
+    "expected_total": 4_000,
+    "public_data": True,
+}
+FEATURES = changed(
+    TRIPS,
+    {
+        "input": {"table": "trips.csv", "features": ["from", "to", *ATTRIBUTES], "count": "n"},
+        "hierarchy": {"from": CODEBOOK, "to": CODEBOOK, **ATTRIBUTES},
+        "release.order": [entry.replace("origin", "from").replace("destination", "to") for entry in ORDER],
+    },
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with trips by mode and hour between three zones, beside a store."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    (tmp_path / "zones.csv").write_text("district,zone\n" + "".join(f"{one},{zone}\n" for one, zone in ZONES))
+    names = [zone for _, zone in ZONES]
+    cells = [*product(names, names, MODES, range(4))]
+    counts = np.random.default_rng(3).negative_binomial(0.3, 0.01, len(cells))
+    rows = pl.DataFrame(cells, schema=["from", "to", "mode", "hour"], orient="row").with_columns(n=counts)
+    rows.filter(pl.col("n") > 0).write_csv(tmp_path / "trips.csv")
+    return tmp_path
+
+
+def spec_of(folder: Path, keys: dict[str, Any], changes: dict[str, Any]) -> Path:
+    """Write a spec with changes of its keys, and return its path."""
+    (folder / "spec.yaml").write_text(yaml.safe_dump(changed(keys, changes), sort_keys=False))
+    return folder / "spec.yaml"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mechanism": "inftda", "privacy.neighbours": "add_remove"},
+        {"mechanism": "inftda_reconciled"},
+        {"mechanism": "inftda_shrunk", "release.views": "margins"},
+        {"mechanism": "cbdp", "release.views": {"modes": {"mode": "mode", "hour": "hour"}}},
+        {"mechanism": "gaussian"},
+        {"mechanism": "unbiased_tree"},
+    ],
+    ids=lambda changes: str(changes["mechanism"]),
+)
+def test_ends_are_features_with_a_role(folder: Path, changes: dict[str, Any]) -> None:
+    """The same trips, as origin, destination and features or as features alone, in one order and with one noise have equal counts."""
+    trips, features = (try_spec(spec_of(folder, keys, changes), noise_of(7)) for keys in (TRIPS, FEATURES))
+    assert trips[0].scheme.measured == features[0].scheme.measured
+    for one, other in zip(trips[2].released, features[2].released, strict=True):
+        assert np.array_equal(one.counts, other.counts)
+        assert all(np.array_equal(*areas) for areas in zip(one.areas, other.areas, strict=True))
+    assert trips[0].tree.ends == (0, 1)
+    assert features[0].tree.ends is None
+    assert trips[0].source.axes[0].field == "input.origin"
+    assert trips[0].source.axes[2].field == "input.features"
+
+
+def cells_of(tree: Tree, levels: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return, for each leaf of a tree, the cell of a partition that holds it."""
+    leaves = product(*(range(axis.areas(axis.depth)) for axis in tree.axes))
+    return [
+        tuple(
+            int(axis.ancestors(np.array([area]), axis.depth, level)[0])
+            for axis, area, level in zip(tree.axes, leaf, levels, strict=True)
+        )
+        for leaf in leaves
+    ]
+
+
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize(("neighbours", "exact"), RELATIONS)
+@pytest.mark.parametrize(
+    "release", [{"tree": "origin", "views": "margins"}, {"order": ["mode", "origin", "destination"]}]
+)
+def test_no_unit_moves_trips_further_than_they_are_charged_for(
+    folder: Path, release: dict[str, Any], neighbours: str, exact: bool, most: int
+) -> None:
+    """Over all neighbouring tables of 2 × 2 × 2 leaves no level and no view moves further than its Δ₂², and what is charged adds up to ρ."""
+    privacy = {"neighbours": neighbours, "max_records_per_unit": most, "exact_records_per_unit": exact}
+    two = {"table": "two.csv", "levels": ["zone"]}
+    (folder / "two.csv").write_text("zone\nA1\nA2\n")
+    keys = {
+        "input.features": ["mode"],
+        "hierarchy": {"origin": two, "destination": two, "mode": ["bus", "car"]},
+        "release": release,
+        "privacy": TRIPS["privacy"] | privacy,
+        "mechanism": "cbdp" if "views" in release else "inftda_reconciled",
+    }
+    plan = make_plan(load_spec(spec_of(folder, TRIPS, keys)))
+    differences = moves(neighbours, contributions(8, most, exact=exact))
+    found = np.zeros(len(differences))
+    noises = guarantee_of(plan.scheme).measurements
+    for number, noise, stated in zip(plan.scheme.measured, noises, plan.scheme.sensitivities, strict=True):
+        change = differences @ holds(cells_of(plan.tree, plan.scheme.view(number).axis_levels))
+        square = (change**2).sum(axis=1)
+        assert square.max() == stated.l2_squared
+        found += square / (2 * noise.sigma**2)
+    assert 0.999 * float(plan.guarantee.rho) < found.max() <= float(plan.guarantee.rho) * (1 + 1e-9)
