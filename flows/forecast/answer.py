@@ -81,6 +81,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         statement=plan.statement(),
         levels=_levels(plan, total),
         views=[_planned(plan, level, total, None) for level in plan.views],
+        order=plan.chosen,
         margins=planned_margins(plan),
         measure=planned_measure(plan),
         confidence=spec.release.intervals.confidence,

@@ -307,6 +307,10 @@ def keys_of_release(file: SpecFile) -> dict[str, Any]:
     kept = {key: value for key, value in keys_in(file.text).items() if key not in _NOT_PUBLISHED}
     if file.spec.release.records and isinstance(kept.get("release"), dict):
         kept["release"] = kept["release"] | {"records": True}  # `--records` sets it, whatever the file says
+    if file.spec.release.order and isinstance(
+        kept.get("release"), dict
+    ):  # chosen by what is not among the keys, if not written
+        kept["release"] = {"order": file.spec.release.order} | kept["release"]
     return kept
 
 

@@ -17,12 +17,14 @@ from flows.specification.sections.schedule import ScheduleKeys
 from flows.specification.sections.taken import TAKEN_TAGS, Taken
 from flows.specification.sections.utility import UtilityKeys
 from flows.specification.sections.views import (
+    ATTRIBUTES,
     LEAVES,
     MARGINS,
     NOT_OF_CODES,
     TREE,
     VIEW_TAGS,
     DerivedKeys,
+    attribute_views,
     faults_of_derived,
     faults_of_grid,
     faults_of_views,
@@ -265,7 +267,7 @@ class Spec(Keys):
     def _faults_of_views(self) -> Iterator[str]:
         views, split = self.views, self.privacy.split
         yield from faults_of_derived(self.derived, self.released_levels, self.flat_features)
-        if self.release.views != MARGINS and not self.release.grid:
+        if not (isinstance(self.release.views, str) or self.release.grid):
             yield from faults_of_views(views, self.released_levels, list(self.derived))
         weights = split.minimise if isinstance(split, Minimise) else split if isinstance(split, dict) else {}
         key = "privacy.split.minimise" if isinstance(split, Minimise) else "privacy.split"
@@ -287,6 +289,8 @@ class Spec(Keys):
             return pairs_beside_levels(self.release.grid, self.released_levels, self.flat_features)
         if self.release.views == MARGINS:
             return margin_views(self.released_levels, self.flat_features)
+        if self.release.views == ATTRIBUTES:
+            return attribute_views(self.released_levels, self.flat_features, ENDS if self.has_ends else ())
         return dict(self.release.views or {}) if not isinstance(self.release.views, str) else {}
 
     @property

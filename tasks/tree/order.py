@@ -188,11 +188,11 @@ def flows_within(tree: Tree, level: int) -> Callable[[Sequence[AreaArray]], Bool
 
     It takes the areas of cells per axis, integers, shape (cells,) each. No cell does where a level does not refine both ends.
     """
-    reached, ends = tree.axis_levels(level), tree.ends or ()
-    common = min((reached[end] for end in ends), default=0)
-    if not (common and are_the_same(*(tree.axes[end] for end in ends), common)):
+    reached, ends = tree.axis_levels(level), tree.ends
+    common = min(reached[end] for end in ends) if ends else 0
+    if not ends or not common or not are_the_same(tree.axes[ends[0]], tree.axes[ends[1]], common):
         return lambda areas: np.zeros(len(areas[0]), dtype=bool)
-    at_the_other_end = _number_at_the_other_end(*(tree.axes[end] for end in ends), common)
+    at_the_other_end = _number_at_the_other_end(tree.axes[ends[0]], tree.axes[ends[1]], common)
 
     def within(areas: Sequence[AreaArray]) -> BoolArray:
         origin, destination = (

@@ -23,7 +23,7 @@ def level_columns(levels: Sequence[Axes]) -> dict[str, list[str]]:
         levels: the axes of levels 0, 1, …, at least one.
     """
     if set(ENDS) <= set(levels[0]):
-        ends = {axis: [axes[axis] or "all" for axes in levels] for axis in ENDS}
+        ends: dict[str, list[str]] = {axis: [axes[axis] or "all" for axes in levels] for axis in ENDS}
         by = [[_named(axis, name) for axis, name in axes.items() if name and axis not in ENDS] for axes in levels]
         return ends if len(levels[0]) == len(ENDS) else ends | {"attributes": [in_short(of) or "all" for of in by]}
     above: Axes = {}

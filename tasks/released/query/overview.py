@@ -148,14 +148,14 @@ def _ends(folder: PublishedFolder) -> tuple[int, int] | None:
 
 def _is_within(folder: PublishedFolder, level: int) -> pl.Expr | None:
     """Return which rows are of trips within one area; None where two ends have no common levels."""
-    ends, reached = _ends(folder) or (), folder.reached(level)
-    common = min((reached[end] for end in ends), default=0)
-    if not common:
+    ends, reached = _ends(folder), folder.reached(level)
+    common = min(reached[end] for end in ends) if ends else 0
+    if not ends or not common:
         return None
     (one, of_one), (other, of_other) = (list(folder.axes.items())[end] for end in ends)
     if of_one[:common] != of_other[:common]:
         axes = FolderSource(folder).tree.axes
-        if not are_the_same(*(axes[end] for end in ends), common):
+        if not are_the_same(axes[ends[0]], axes[ends[1]], common):
             return None
     pairs = zip(folder.columns(one, common), folder.columns(other, common), strict=True)
     return pl.all_horizontal(pl.col(begin) == pl.col(end) for begin, end in pairs)

@@ -1,5 +1,7 @@
 """Trips with attributes: they are features with roles, so the same order and the same noise give the same counts."""
 
+import json
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -9,11 +11,14 @@ import polars as pl
 import pytest
 import yaml
 
+import flows.planning.plan
+import tasks.ingest.tables
+from flows.forecast.answer import plan_answer
 from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import make_plan
-from flows.specification.file import load_spec
+from flows.specification.file import keys_of_release, load_spec
 from tasks.tree.order import Tree
-from tests.support.keys import changed
+from tests.support.keys import ABSENT, changed
 from tests.support.neighbours import RELATIONS, contributions, holds, moves
 from tests.support.passes import noise_of, try_spec
 from tests.support.spec import SPEC
@@ -86,6 +91,78 @@ def test_ends_are_features_with_a_role(folder: Path, changes: dict[str, Any]) ->
     assert features[0].tree.ends is None
     assert trips[0].source.axes[0].field == "input.origin"
     assert trips[0].source.axes[2].field == "input.features"
+
+
+OPEN = {"release": {}}
+
+
+@pytest.mark.parametrize(
+    ("total", "order", "words"),
+    [
+        (400_000, "origin.district, destination.district, origin.zone, destination.zone, mode, hour", "down to there"),
+        (120, "destination.district, origin.district, mode, hour, destination.zone, origin.zone", "then finer areas"),
+        (
+            3,
+            "mode, hour, destination.district, origin.district, destination.zone, origin.zone",
+            "attributes come first",
+        ),
+        (
+            None,
+            "destination.district, origin.district, destination.zone, origin.zone, mode, hour",
+            "with expected_total",
+        ),
+    ],
+)
+def test_an_order_that_is_left_out_is_chosen_by_public_things(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, total: int | None, order: str, words: str
+) -> None:
+    """Ends come first as far as counts stand out, then attributes, by codebooks and `expected_total`; no table is read, and a plan says why."""
+    (folder / "trips.csv").write_text("from,to,mode,hour,n\n")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("the confidential table was read")
+
+    monkeypatch.setattr(flows.planning.plan, "read_content", refuse)
+    monkeypatch.setattr(tasks.ingest.tables, "opened", refuse)
+    tree = {"tree": "origin"} if order.startswith("origin") else {}
+    path = spec_of(folder, TRIPS, {"release": tree, "expected_total": ABSENT if total is None else total})
+    plan = make_plan(load_spec(path))
+    assert plan.chosen is not None
+    assert ", ".join(plan.chosen.order) == ", ".join(plan.file.spec.release.order or []) == order
+    assert words in plan.chosen.reason
+    assert ("give a guess that may be known" in plan.chosen.reason) == (total is not None)
+    names = [view.name for view in plan.named_views]
+    assert names[-2:] == ["destination_district_by_mode", "destination_district_by_hour"]
+    assert "origin_zone" in names
+    stated = json.loads(json.dumps(asdict(plan_answer(plan)), default=str))
+    assert stated["order"] == {"order": [*plan.chosen.order], "reason": plan.chosen.reason}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"release.views": "none"},
+        {"measure": "survivors"},
+        {"privacy.split": {"finest": 0.5}},
+        {"mechanism": "gaussian"},
+    ],
+    ids=str,
+)
+def test_what_does_not_go_with_views_has_none(folder: Path, changes: dict[str, Any]) -> None:
+    """Where a spec says none, or something that views do not allow, the order is chosen all the same, without views."""
+    plan = make_plan(load_spec(spec_of(folder, TRIPS, OPEN | changes)))
+    assert plan.chosen is not None
+    assert not plan.named_views
+    assert "release.views" not in plan.chosen.reason
+
+
+def test_an_approved_plan_has_the_order_that_was_chosen(folder: Path) -> None:
+    """Another expected_total is not among the keys that an approval compares; another order is."""
+    orders = [
+        json.dumps(keys_of_release(make_plan(load_spec(spec_of(folder, TRIPS, OPEN | {"expected_total": total}))).file))
+        for total in (400, 401, 3)
+    ]
+    assert orders[0] == orders[1] != orders[2]
 
 
 def cells_of(tree: Tree, levels: tuple[int, ...]) -> list[tuple[int, ...]]:
