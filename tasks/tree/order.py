@@ -173,6 +173,16 @@ def levels_of_flows(
     ]
 
 
+def without_attributes(
+    flows: Sequence[int], ends: tuple[int, int] | None, reached: Sequence[Sequence[int]]
+) -> list[int]:
+    """Return those levels of flows that refine nothing but the ends, or all of them where none does; arguments are as in `levels_of_flows`."""
+    alone = [
+        level for level in flows if not any(own for axis, own in enumerate(reached[level]) if axis not in (ends or ()))
+    ]
+    return alone or [*flows]
+
+
 def finest_clear(flows: Sequence[int], clear: int) -> int:
     """Return the level of flows to look at first: the finest one down to which levels stand above the noise, or else the first one.
 

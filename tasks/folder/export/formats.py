@@ -115,8 +115,9 @@ def check_formats(formats: Sequence[Format], tree: Tree) -> None:
                 field=_FIELD,
                 hint=_INSTALL,
             )
-    least = min(_zones(tree).values(), default=0)
-    if "omx" in formats and least > matrices.MOST_ZONES:
+    squares = _zones(tree)
+    if "omx" in formats and squares and not zones_of_matrices(tree):
+        least = min(zones for zones, _ in squares.values())
         raise SpecError(
             f"release.formats must not list omx: a matrix has at most {matrices.MOST_ZONES:,} zones, and the coarsest level with the"
             f" same zones at both ends has {least:,}.",
@@ -126,18 +127,23 @@ def check_formats(formats: Sequence[Format], tree: Tree) -> None:
 
 def too_many_zones(formats: Sequence[Format], tree: Tree) -> list[int]:
     """Return the levels that have too many zones for the matrices that a spec asks for."""
-    return [level for level, zones in _zones(tree).items() if "omx" in formats and zones > matrices.MOST_ZONES]
+    return [level for level in _zones(tree) if "omx" in formats and level not in zones_of_matrices(tree)]
 
 
 def zones_of_matrices(tree: Tree) -> dict[int, int]:
-    """Return the levels that matrices can be written of, and how many zones each has."""
-    return {level: zones for level, zones in _zones(tree).items() if zones <= matrices.MOST_ZONES}
+    """Return the levels that matrices can be written of, and how many zones each has.
+
+    All matrices of a number of a level have at most as many cells together as one of `MOST_ZONES` zones.
+    """
+    most = matrices.MOST_ZONES**2
+    return {level: zones for level, (zones, planes) in _zones(tree).items() if zones**2 * planes <= most}
 
 
-def _zones(tree: Tree) -> dict[int, int]:
-    """Return the levels with the same zones at both ends, and how many each has."""
+def _zones(tree: Tree) -> dict[int, tuple[int, int]]:
+    """Return the levels with the same zones at both ends, how many each has, and how many combinations of codes of attributes."""
     levels, roles = range(tree.depth + 1), [axis.role for axis in tree.axes]
-    return {level: tree.sizes(level)[0] for level in levels if matrices.is_square(tree.level_names(level), roles)}
+    squares = (level for level in levels if matrices.is_square(tree.level_names(level), roles))
+    return {level: matrices.cells_of_matrices(tree, level) for level in squares}
 
 
 def write_formats(

@@ -14,7 +14,7 @@ from tasks.released.estimate import Answers, Estimate
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.published import FolderSource
 from tasks.tree.axis import AxisLevels, IntArray
-from tasks.tree.order import are_the_same, finest_clear, levels_of_flows
+from tasks.tree.order import are_the_same, finest_clear, levels_of_flows, without_attributes
 
 MOST_CELLS = 5_000_000  # of a table that is added up for a map
 
@@ -122,14 +122,13 @@ def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
 def level_shown(folder: PublishedFolder, most: int | None = None) -> int | None:
     """Return the level to show first: the finest of those that fit down to which most rows stand above the noise, or the first that fits.
 
-    Of trips, those fit that refine both ends alike, where there are any. None finer than `most` fits. It is None where there is none
+    Of trips, those fit that refine both ends alike, and no attribute, where there are any. None finer than `most` fits. It is None where there is none
     below the total.
     """
     entries = folder.manifest.levels[: None if most is None else most + 1]
-    flows = levels_of_flows(
-        _ends(folder), list(folder.axes.values()), [folder.reached(entry.level) for entry in entries]
-    )
-    fit = flows or [entry.level for entry in entries[1:]]
+    ends, reached = _ends(folder), [folder.reached(entry.level) for entry in entries]
+    flows = levels_of_flows(ends, list(folder.axes.values()), reached)
+    fit = without_attributes(flows, ends, reached) or [entry.level for entry in entries[1:]]
     if not fit:
         return None
     if folder.manifest.levels[-1].threshold:

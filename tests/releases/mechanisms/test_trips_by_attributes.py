@@ -1,27 +1,40 @@
 """Trips with attributes: they are features with roles, so the same order and the same noise give the same counts."""
 
 import json
+import shutil
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openmatrix
 import polars as pl
 import pytest
 import yaml
+from shapely.geometry import box, mapping
 
 import flows.planning.plan
 import tasks.ingest.tables
+from flows.answers.query import QueryAnswer, query_answer
+from flows.answers.verify import verify_answer
+from flows.api import release
 from flows.forecast.answer import plan_answer
 from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import make_plan
 from flows.specification.file import keys_of_release, load_spec
+from tasks.pages.explorer.payload import payload
+from tasks.released.query.overview import largest_counts
+from tasks.released.sources.folder import open_folder
 from tasks.tree.order import Tree
+from tests.support.folders import with_sums
 from tests.support.keys import ABSENT, changed
 from tests.support.neighbours import RELATIONS, contributions, holds, moves
 from tests.support.passes import noise_of, try_spec
 from tests.support.spec import SPEC
+
+WITH_PAGES = True
 
 ZONES = [("A", "A1"), ("A", "A2"), ("B", "B1")]
 MODES = ["bike", "bus", "car"]
@@ -183,7 +196,7 @@ def cells_of(tree: Tree, levels: tuple[int, ...]) -> list[tuple[int, ...]]:
     "release", [{"tree": "origin", "views": "margins"}, {"order": ["mode", "origin", "destination"]}]
 )
 def test_no_unit_moves_trips_further_than_they_are_charged_for(
-    folder: Path, release: dict[str, Any], neighbours: str, exact: bool, most: int
+    folder: Path, of_release: dict[str, Any], neighbours: str, exact: bool, most: int
 ) -> None:
     """Over all neighbouring tables of 2 × 2 × 2 leaves no level and no view moves further than its Δ₂², and what is charged adds up to ρ."""
     privacy = {"neighbours": neighbours, "max_records_per_unit": most, "exact_records_per_unit": exact}
@@ -192,9 +205,9 @@ def test_no_unit_moves_trips_further_than_they_are_charged_for(
     keys = {
         "input.features": ["mode"],
         "hierarchy": {"origin": two, "destination": two, "mode": ["bus", "car"]},
-        "release": release,
+        "release": of_release,
         "privacy": TRIPS["privacy"] | privacy,
-        "mechanism": "cbdp" if "views" in release else "inftda_reconciled",
+        "mechanism": "cbdp" if "views" in of_release else "inftda_reconciled",
     }
     plan = make_plan(load_spec(spec_of(folder, TRIPS, keys)))
     differences = moves(neighbours, contributions(8, most, exact=exact))
@@ -206,3 +219,103 @@ def test_no_unit_moves_trips_further_than_they_are_charged_for(
         assert square.max() == stated.l2_squared
         found += square / (2 * noise.sigma**2)
     assert 0.999 * float(plan.guarantee.rho) < found.max() <= float(plan.guarantee.rho) * (1 + 1e-9)
+
+
+def shapes_in(shapes: dict[str, Any]) -> str:
+    """Return the shapes of areas as GeoJSON."""
+    features = [
+        {"type": "Feature", "properties": {"code": code}, "geometry": mapping(of)} for code, of in shapes.items()
+    ]
+    return json.dumps({"type": "FeatureCollection", "features": features})
+
+
+CODES = {"bike": "bike", "bus": "bus", "car/x": "car_x"}  # of modes, and as names of matrices have them
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a published folder of trips by mode and hour with all that trips have: names, shapes, matrices, maps and pages."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(folder / "home"))
+        (folder / "zones.csv").write_text(
+            "district,zone,name\n" + "".join(f"{one},{zone},Zone {zone}\n" for one, zone in ZONES)
+        )
+        for level, codes in {"zone": [zone for _, zone in ZONES], "district": ["A", "B"]}.items():
+            (folder / f"{level}.geojson").write_text(
+                shapes_in({of: box(n, 50, n + 1, 51) for n, of in enumerate(codes)})
+            )
+        names = [zone for _, zone in ZONES]
+        rows = pl.DataFrame([*product(names, names, CODES, range(4))], ["from", "to", "mode", "hour"], orient="row")
+        rows.with_columns(n=pl.int_range(pl.len()) % 17 * 9).filter(pl.col("n") > 0).write_csv(folder / "trips.csv")
+        codebook = CODEBOOK | {
+            "labels": {"zone": "name"},
+            "boundaries": {level: f"{level}.geojson" for level in ("zone", "district")},
+        }
+        keys = {
+            "hierarchy": {"origin": codebook, "destination": codebook, "mode": [*CODES], "hour": {"ordered": 4}},
+            "release": {"formats": ["xlsx", "omx", "geoparquet", "sdmx"], "rows": "signal", "records": True},
+            "privacy.epsilon": 4.0,
+        }
+        yield release(spec_of(folder, TRIPS, keys)).folder
+
+
+def test_a_folder_of_trips_by_attributes_is_sound(made: Path) -> None:
+    """Trips with attributes are released in every kind of file, and all of it is verified; a matrix that was changed is noticed."""
+    assert verify_answer(made).ok
+    assert {path.name for path in (made / "geo").iterdir()} == {f"level_{level}.parquet" for level in range(1, 8)}
+    assert {path.name for path in (made / "omx").iterdir()} == {f"level_{level}.omx" for level in (2, 4, 5, 6, 7)}
+
+
+def test_there_is_a_matrix_for_each_code(made: Path, tmp_path: Path) -> None:
+    """A level with attributes has a matrix for each of their codes, which add up to the counts; their exact codes stand beside them."""
+    counts = pl.read_parquet(made / "counts" / "level_5.parquet")
+    zones = [zone for _, zone in ZONES]
+    with openmatrix.open_file(str(made / "omx" / "level_5.omx")) as file:
+        assert {*file.list_matrices()} == {f"{of}_{code}" for of in ("count", "low", "high") for code in CODES.values()}
+        for mode, code in CODES.items():
+            assert json.loads(str(file[f"count_{code}"].attrs["trellis_codes"])) == {"mode": mode}
+            for number in ("count", "low", "high"):
+                expected = np.full((3, 3), 0.0 if number == "count" else np.nan)
+                for row in counts.filter(pl.col("mode") == mode).iter_rows(named=True):
+                    expected[zones.index(row["origin_zone"]), zones.index(row["destination_zone"])] = row[number]
+                np.testing.assert_array_equal(file[f"{number}_{code}"][:], expected)
+    with openmatrix.open_file(str(made / "omx" / "level_7.omx")) as file:
+        matrices = [name for name in file.list_matrices() if name.startswith("count")]
+        assert {*matrices} == {f"count_{code}_{hour}" for code in CODES.values() for hour in range(4)}
+        assert sum(file[name][:].sum() for name in matrices) == counts["count"].sum()
+    copy = Path(shutil.copytree(made, tmp_path / made.name))
+    with openmatrix.open_file(str(copy / "omx" / "level_5.omx"), "a") as file:
+        file["count_bus"][0, 1] = 5555
+    with_sums(copy)
+    assert "omx/level_5.omx: the matrix count_bus differs from counts/level_5.parquet." in verify_answer(copy).failures
+
+
+def test_questions_name_both_ends_and_attributes(made: Path) -> None:
+    """A question may name an origin, a destination, a mode and a range of hours; what it leaves out is added up."""
+    finest = pl.read_parquet(made / "counts" / "level_7.parquet")
+    asked = query_answer(made, "A1", "A2", ["mode=bus", "hour=1..2"], simultaneous=False)
+    there = finest.filter(origin_zone="A1", destination_zone="A2", mode="bus").filter(pl.col("hour").is_in(["1", "2"]))
+    assert isinstance(asked, QueryAnswer)
+    assert asked.count == there["count"].sum()
+    assert asked.low is not None
+    assert (of := asked.where["origin"]) is not None
+    assert of.name == "Zone A1"
+    by_mode = query_answer(made, "A", None, ["mode=car/x"], simultaneous=False)
+    assert isinstance(by_mode, QueryAnswer)
+    assert by_mode.how.startswith("the cell of view origin_district_by_mode")
+
+
+def test_pages_show_trips_and_their_attributes(made: Path) -> None:
+    """The report has the largest flows of pairs and by attribute; the explorer has tables of both ends and of each with an attribute."""
+    report = (made / "report.html").read_text()
+    assert "The largest flows (level 4: origin zone, destination zone)" in report
+    assert "The largest flows at level 5: origin zone, destination zone, mode" in report
+    assert "Flows within one area are left out" in report
+    folder = open_folder(made)
+    large = largest_counts(folder, 5)
+    assert large is not None
+    assert (large.axes, large.without_within) == (("origin", "destination"), True)
+    shown = payload(folder)
+    assert shown["kind"] == "features"
+    assert {(0,), (1,), (2,), (3,), (0, 1), (0, 2), (1, 3), (2, 3)} <= {tuple(of["axes"]) for of in shown["tables"]}
