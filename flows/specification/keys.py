@@ -244,6 +244,9 @@ class Spec(Keys):
             ),
             has_shapes=any(isinstance(of, Hierarchy) and of.boundaries for of in domains),
         )
+        hidden = [axis for axis in self.unlisted if axis not in ENDS]
+        if "omx" in self.release.formats and self.has_ends and hidden:
+            yield f"release.formats must not list omx without a codebook of {in_short(hidden)}: there is a matrix for each code."
 
     def _faults_of_areas(self) -> Iterator[str]:
         """Yield what is wrong with the columns and files of names and shapes."""

@@ -1,5 +1,6 @@
 """The files that a release publishes by its manifest: the kinds beside Parquet and CSV, what they need, and what `metadata.json` says of CSV files."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -117,10 +118,11 @@ def check_formats(formats: Sequence[Format], tree: Tree) -> None:
             )
     squares = _zones(tree)
     if "omx" in formats and squares and not zones_of_matrices(tree):
-        least = min(zones for zones, _ in squares.values())
+        least, codes = min(squares.values())
+        each = f" for each of {codes:,} combinations of codes" if codes > 1 else ""
         raise SpecError(
             f"release.formats must not list omx: a matrix has at most {matrices.MOST_ZONES:,} zones, and the coarsest level with the"
-            f" same zones at both ends has {least:,}.",
+            f" same zones at both ends has {least:,}{each}.",
             field=_FIELD,
         )
 
@@ -131,12 +133,12 @@ def too_many_zones(formats: Sequence[Format], tree: Tree) -> list[int]:
 
 
 def zones_of_matrices(tree: Tree) -> dict[int, int]:
-    """Return the levels that matrices can be written of, and how many zones each has.
+    """Return the levels that matrices can be written of, and how many zones a matrix with as many cells as all of one number has.
 
-    All matrices of a number of a level have at most as many cells together as one of `MOST_ZONES` zones.
+    Without attributes there is one matrix of each number, and these are the zones of the level.
     """
-    most = matrices.MOST_ZONES**2
-    return {level: zones for level, (zones, planes) in _zones(tree).items() if zones**2 * planes <= most}
+    alike = {level: math.isqrt(max(1, zones**2 * codes) - 1) + 1 for level, (zones, codes) in _zones(tree).items()}
+    return {level: zones for level, zones in alike.items() if zones <= matrices.MOST_ZONES}
 
 
 def _zones(tree: Tree) -> dict[int, tuple[int, int]]:

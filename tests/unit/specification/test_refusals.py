@@ -332,6 +332,7 @@ BY_MODE = changed(
 )
 NAMED = {"input.features": ["origin"], "hierarchy.mode": ABSENT}
 BESIDE = {"input.features": ["origin_region"], "hierarchy.mode": ABSENT, "hierarchy.origin_region": [1]}
+HIDDEN = {"hierarchy.mode": {"levels": ["mode"]}, "mechanism": "stability_histogram"}
 OF_BOTH: list[Row] = [
     (BY_MODE, NAMED, "input.features", "must not name origin beside input.origin"),
     (BY_MODE, BESIDE, "input.features", f"{TWO_COLUMNS} origin_region"),
@@ -341,6 +342,7 @@ OF_BOTH: list[Row] = [
     *of(BY_MODE, "hierarchy.destination", "must be a codebook with its levels", ["m1"], {"ordered": 3}),
     *of(BY_MODE, "hierarchy.purpose", "purpose is not one of input.features", [1]),
     (BY_MODE, {"hierarchy": CODEBOOK}, "hierarchy.origin", "must be given"),
+    *of(BY_MODE, "release.formats", "without a codebook of mode: there is a matrix", ["omx"], changes=HIDDEN),
     *of(BY_MODE, "release.grid", "must be left out with input.origin", ["mode", "origin"]),
     *of(BY_MODE, "release.tree", "must be left out with release.order", "origin", changes={ORDER: ["origin", "mode"]}),
     *of(BY_MODE, ORDER, "destination is missing", ["origin", "mode"], changes={"release.tree": ABSENT}),
