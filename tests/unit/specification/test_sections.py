@@ -16,6 +16,7 @@ from storage.tables import ENDS
 from tasks.folder.export import matrices
 from tasks.folder.export.formats import check_formats, too_many_zones
 from tasks.folder.export.sdmx import sdmx_id
+from tasks.tree.order import Tree
 from tests.support.shapes import axis_by, complete
 from tests.support.spec import SPEC
 
@@ -88,8 +89,7 @@ def test_matrices_have_a_limit_of_zones(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_matrices_of_attributes_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """All matrices of a number, one for each code, have at most as many cells as the largest matrix without attributes."""
-    ends = [axis_by(complete(2, 2), end) for end in ENDS]
-    axes = [replace(axis, role=axis.name, level_names=("region", "place")) for axis in ends]
+    axes = [replace(axis_by(complete(2, 2), end), role=end, level_names=("region", "place")) for end in ENDS]
     tree = Tree((*axes, axis_by([[3]], "mode")), (0, 1, 0, 1, 2))
     squares = [level for level in range(6) if matrices.is_square(tree.level_names(level), [*ENDS, None])]
     assert squares == [2, 4, 5]
