@@ -20,7 +20,7 @@ _MOST_BYTES = 63  # of a name: the limit of other databases
 def level_views(
     levels: Sequence[Mapping[str, str | None]], flat: Collection[str] = (), taken: Collection[str] = ()
 ) -> list[str]:
-    """Return the names of the views of a release's levels: `total`, then `<origin>_to_<destination>` or `by_<features>`.
+    """Return the names of the views of a release's levels: `total`, then `<origin>_to_<destination>`, `by_<features>`, or both.
 
     No two names are the same, whatever the case of their letters. A name ends with the level's number if it would otherwise
     repeat another or one that is taken, or if it is cut because it is too long.

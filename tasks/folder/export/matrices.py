@@ -208,7 +208,7 @@ def _blocks(
         rows -= first
         if rows.min(initial=0) < 0:
             raise ValueError(f"the rows of {table.path} are not in the order of their origins.")
-        blocks = {}
+        blocks = dict[str, NDArray[np.float64]]()
         for number in numbers:
             block = np.full((len(planes.codes), end - first, size), _empty(number))
             block[of_planes, rows, columns] = now[number].fill_null(np.nan).to_numpy()

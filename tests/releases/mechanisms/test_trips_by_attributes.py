@@ -28,6 +28,7 @@ from tasks.pages.explorer.payload import payload
 from tasks.released.query.overview import largest_counts
 from tasks.released.sources.folder import open_folder
 from tasks.tree.order import Tree
+from tasks.words.levels import level_columns
 from tests.support.folders import with_sums
 from tests.support.keys import ABSENT, changed
 from tests.support.neighbours import RELATIONS, contributions, holds, moves
@@ -147,6 +148,9 @@ def test_an_order_that_is_left_out_is_chosen_by_public_things(
     names = [view.name for view in plan.named_views]
     assert names[-2:] == ["destination_district_by_mode", "destination_district_by_hour"]
     assert "origin_zone" in names
+    columns = level_columns([level.axes for level in plan.levels])
+    assert [*columns] == ["origin", "destination", "attributes"]
+    assert (columns["attributes"][0], columns["attributes"][-1]) == ("all", "mode, hour")
     stated = json.loads(json.dumps(asdict(plan_answer(plan)), default=str))
     assert stated["order"] == {"order": [*plan.chosen.order], "reason": plan.chosen.reason}
 
