@@ -31,10 +31,15 @@ def roles_of(axes: Iterable[str], spec: Mapping[str, Any], *, counts_groups: boo
         spec: as it is published, which names the features.
         counts_groups: whether the release counts groups by region and size.
     """
-    of_input, roles = spec.get("input"), (REGION, SIZE) if counts_groups else ENDS
-    features = of_input.get("features") if isinstance(of_input, dict) else None
-    named = [features] if isinstance(features, str) else features or []
+    roles, named = (REGION, SIZE) if counts_groups else ENDS, features_of(spec)
     return {axis: next((role for role in roles if role == axis and axis not in named), None) for axis in axes}
+
+
+def features_of(spec: Mapping[str, Any]) -> list[str]:
+    """Return the features of a spec as it is published, in its order."""
+    of_input = spec.get("input")
+    features = of_input.get("features") if isinstance(of_input, dict) else None
+    return [features] if isinstance(features, str) else features or []
 
 
 def ends_of(roles: Sequence[Role | None]) -> tuple[int, int] | None:
@@ -59,17 +64,15 @@ def interval_columns(*, simultaneous: bool) -> tuple[str, ...]:
 
 
 def flat_features(spec: Mapping[str, Any]) -> frozenset[str]:
-    """Return the features that have one level, from a spec as it is published; none for a spec of trips.
+    """Return the features that have one level, from a spec as it is published, and the regions and sizes of groups; no end of trips.
 
     Of an ordered feature it is the beginning of the names of its levels, such as `age_`.
     """
     of_input, domains = spec.get("input"), domains_of(spec)
-    is_by_axis = isinstance(of_input, dict) and not of_input.keys().isdisjoint({"features", "group"})
-    if not (is_by_axis and domains):
-        return frozenset()
-    return frozenset(
-        f"{feature}_" if is_ordered(domain) else feature for feature, domain in domains.items() if not _is_deep(domain)
-    )
+    has_groups = isinstance(of_input, dict) and of_input.get("group") is not None
+    axes = (REGION, SIZE) if has_groups else features_of(spec)
+    flat = {axis: domains[axis] for axis in axes if axis in domains and not _is_deep(domains[axis])}
+    return frozenset(f"{axis}_" if is_ordered(domain) else axis for axis, domain in flat.items())
 
 
 def domains_of(spec: Mapping[str, Any]) -> dict[str, Any]:

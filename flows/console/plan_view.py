@@ -33,6 +33,8 @@ def show_plan(forecast: "Forecast") -> None:
     possible = {"possible cells": [level.possible_cells for level in forecast.levels]}
     out.print(level_table(forecast.levels, possible, deviations_of(forecast.levels)))
     show_bound_note(forecast.levels)
+    if forecast.order:
+        print_line(f"order: {escaped(', '.join(forecast.order.order))}: {escaped(forecast.order.reason)}")
     if forecast.measure:
         out.print(f"measure: {forecast.measure.asked}: {forecast.measure.rule}")
     _show_views(forecast)

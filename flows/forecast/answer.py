@@ -40,9 +40,10 @@ from storage.releases.terms import complete_level
 from storage.tables import SIGNAL
 from tasks.accounting.conversions import float_above
 from tasks.folder.export.formats import too_many_zones, zones_of_matrices
-from tasks.folder.export.matrices import MOST_ZONES
+from tasks.folder.export.matrices import MOST_ZONES, cells_of_matrices
 from tasks.folder.export.workbook import MOST_ROWS as MOST_SHEET_ROWS
 from tasks.laws.named import noise_of
+from tasks.tree.order import Tree
 from tasks.uncertainty.bounds import records_above_noise
 from tasks.uncertainty.intervals import margins_of
 from tasks.uncertainty.sources import for_every_level, own_levels
@@ -81,6 +82,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         statement=plan.statement(),
         levels=_levels(plan, total),
         views=[_planned(plan, level, total, None) for level in plan.views],
+        order=plan.chosen,
         margins=planned_margins(plan),
         measure=planned_measure(plan),
         confidence=spec.release.intervals.confidence,
@@ -285,10 +287,15 @@ def _warnings(plan: Plan, users: Sequence[str]) -> list[str]:
         for user in users
     ]
     return of_table + [
-        f"release.formats: omx leaves out level {level}, which has {plan.tree.sizes(level)[0]:,} zones; a matrix has at most"
-        f" {MOST_ZONES:,}."
+        f"release.formats: omx leaves out level {level}, which has {_zones_and_codes(plan.tree, level)}; a matrix has at most"
+        f" {MOST_ZONES:,} zones, and fewer where there is one for each code."
         for level in too_many_zones(plan.file.spec.release.formats, plan.tree)
     ]
+
+
+def _zones_and_codes(tree: Tree, level: int) -> str:
+    zones, codes = cells_of_matrices(tree, level)
+    return f"{zones:,} zones" + (f" and {codes:,} combinations of codes" if codes > 1 else "")
 
 
 def _budget_summary(plan: Plan, admitted: Admission, scheduled: PlannedDays | None) -> BudgetForecast:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from flows.planning.compatibility import most_measured
 from flows.planning.guarantee import CurvePoint
+from flows.planning.order import ChosenOrder
 from flows.planning.plan import Plan
 from storage.ledger.spending import CapTerms, Cost
 from storage.releases.approvals import Approval
@@ -175,6 +176,7 @@ class Forecast:
         tau: how far the sampler may be from its law, in total variation.
         statement: the guarantee, in words.
         views: those that have not the cells of a level.
+        order: what takes the place of `release.order`, and why; None where the spec has it.
         measure: None where the mechanism has no choice.
         confidence: with which an interval holds the true count.
         is_grid: whether all pairs of levels of two axes are measured; intervals then hold for single cells, not for the rows of a table.
@@ -209,6 +211,7 @@ class Forecast:
     statement: str
     levels: Sequence[PlannedPart]
     views: Sequence[PlannedPart]
+    order: ChosenOrder | None
     margins: Sequence[PlannedMargin]
     measure: MeasureForecast | None
     confidence: float

@@ -1,11 +1,12 @@
 """The plan of a release: its levels, noise, bounds and cost, computed only from the spec and the codebooks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from flows.planning.compatibility import incompatible_keys, law_of, measured_by, mechanism_asked_for, mechanism_named
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
+from flows.planning.order import ChosenOrder, chosen_order, geography_first, is_open, with_order, with_views
 from flows.planning.parts import parts_of
 from flows.planning.scheme import (
     Scheme,
@@ -45,7 +46,7 @@ from tasks.accounting.conversions import float_above
 from tasks.folder.export.formats import check_formats
 from tasks.ingest.contents import read_content
 from tasks.ingest.task import TableSource, check_areas, check_groups, read_ends
-from tasks.ingest.trips import AxisSource, Units
+from tasks.ingest.trips import AxisSource, End, Units
 from tasks.mechanisms import AUTO, Mechanism, can_settle_views
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived
@@ -70,6 +71,7 @@ class Plan:
         named_views: every view that the spec names.
         shaped: by axis and axis level, how many areas have a shape, where some have one.
         approved: the approved plan that the release is held to; None where it is held to none.
+        chosen: the order that takes the place of the spec's, where that leaves it to Trellis; `file` has it too.
     """
 
     file: SpecFile
@@ -86,6 +88,7 @@ class Plan:
     derived: Mapping[str, Derived] = field(default_factory=dict)
     shaped: Mapping[tuple[str, int], int] = field(default_factory=dict)
     approved: ApprovedPlan | None = None
+    chosen: ChosenOrder | None = None
 
     @property
     def levels(self) -> tuple[Part, ...]:
@@ -353,18 +356,33 @@ def make_plan(file: SpecFile) -> Plan:
 
 
 def _plan(file: SpecFile) -> Plan:
-    spec = file.spec
-    mechanism = mechanism_asked_for(spec)
-    for fault in incompatible_keys(spec, mechanism):
+    spec = with_views(file.spec) if is_open(file.spec) else file.spec
+    for fault in incompatible_keys(spec, mechanism_asked_for(spec)):
         raise fault
     source = file.source()
     ends = read_ends(source)
+    if not is_open(file.spec):
+        return _over(file, source, ends)
+    tree = tree_over({end.name: end.released_codebook for end in ends}, spec, spec.unlisted)
+    spec = with_order(spec, geography_first(tree))
+    plan = _over(replace(file, spec=spec), source, ends)
+    sigmas = None if plan.mechanism.adds_up_leaves else [level.sigma for level in plan.levels]
+    has_views = bool(plan.named_views) and file.spec.release.views is None
+    chosen = chosen_order(plan.tree, sigmas, spec.expected_total, has_views=has_views)
+    if [*chosen.order] != spec.release.order:
+        plan = _over(replace(file, spec=with_order(spec, chosen.order)), source, ends)
+    return replace(plan, chosen=chosen)
+
+
+def _over(file: SpecFile, source: TableSource, ends: Sequence[End]) -> Plan:
+    """Return the plan of a spec over its codebooks."""
+    spec = file.spec
     tree = tree_over({end.name: end.released_codebook for end in ends}, spec, spec.unlisted)
     whole = tree_over({end.name: end.codebook for end in ends}, spec, spec.unlisted) if spec.privacy.distinct else tree
+    mechanism = mechanism_asked_for(spec, tree)
     if not mechanism.shows_codes:  # otherwise no children are listed
         check_fan_out(tree, spec.run, memory_of_worker(spec.run))
     check_formats(spec.release.formats, tree)
-    mechanism = mechanism_asked_for(spec, tree)
     check_leaves(spec, tree, mechanism)
     check_groups(source, ends)
     shaped = check_areas(ends)

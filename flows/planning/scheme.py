@@ -10,7 +10,7 @@ from flows.specification.rules import wrong_key
 from flows.specification.sections.hierarchy import Ordered
 from flows.specification.sections.privacy import PrivacyKeys
 from flows.specification.sections.run import RunKeys
-from storage.tables import REGION, SIZE
+from storage.tables import ENDS, REGION, SIZE
 from tasks.accounting.allocation import Allocation
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, derivation, sensitivity_of, sizes_derivation
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
@@ -223,8 +223,11 @@ def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] =
     if spec.release.order:
         order = [(spec.axes.index(feature), level) for feature, level in spec.refinements]
         return Tree(axes, in_sequence(depths, order))
-    first = spec.release.grid[0] if spec.release.grid else spec.release.tree or spec.axes[0]
-    return Tree(axes, alternate(depths, spec.axes.index(first)))
+    first = spec.release.grid[0] if spec.release.grid else spec.release.tree or ENDS[1]
+    turns = [depth if axis.role in ENDS or spec.release.grid else 0 for axis, depth in zip(axes, depths, strict=True)]
+    steps = alternate(turns, spec.axes.index(first))
+    rest = (number for number, depth in enumerate(depths) if not turns[number] for _ in range(depth))
+    return Tree(axes, (*steps, *rest))
 
 
 def check_fan_out(tree: Tree, run: RunKeys, memory_of_worker: int | None = None) -> None:

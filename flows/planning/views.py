@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from flows.planning.scheme import Scheme, check_memory
 from flows.specification.keys import Spec
 from flows.specification.rules import wrong_key
-from flows.specification.sections.views import MARGINS
 from storage.errors import SpecError
 from storage.releases.terms import ViewTerms
 from tasks.ingest.derived import read_derived
@@ -30,7 +29,7 @@ def derived_columns(of: TableSource, tree: Tree) -> dict[str, Derived]:
 def views_of(spec: Spec, tree: Tree, derived: Mapping[str, Derived]) -> tuple[tuple[ViewTerms, View], ...]:
     """Return the views of a spec, in its order, with their terms; one with the axis levels of a tree level has the number of that.
 
-    `margins` leaves out totals that others hold by the codebooks. The views of a grid are all pairs of levels that its tree has not.
+    A rule such as `margins` leaves out totals that others hold by the codebooks, and those without room. The views of a grid are all pairs of levels that its tree has not.
     Where there are too many leaves to settle all of it together, all cells of levels 0 and 1 alone are measured, and views must be
     totals of one axis that are no finer level.
 
@@ -39,7 +38,7 @@ def views_of(spec: Spec, tree: Tree, derived: Mapping[str, Derived]) -> tuple[tu
             must be; or `margins` leaves out all.
     """
     levels, views = every_level(tree), list[tuple[ViewTerms, View]]()
-    number, together = len(levels), can_settle_views(tree)
+    number, together, by_rule = len(levels), can_settle_views(tree), isinstance(spec.release.views, str)
     for name, of in spec.views.items():
         view = _view(number, of, tree, derived)
         if spec.release.grid:
@@ -47,10 +46,12 @@ def views_of(spec: Spec, tree: Tree, derived: Mapping[str, Derived]) -> tuple[tu
             number += 1
             continue
         if not together and (len(of) > 1 or view.derived):
+            if by_rule:
+                continue
             _refuse_crossing(name, tree)
         own = next((level for level in levels if view.is_same_as(level)), None)
         is_lower = not together and own is not None and own.number > 1
-        if spec.release.views == MARGINS and (is_lower or _is_held_by_another(tree, view)):
+        if by_rule and (is_lower or _is_held_by_another(tree, view) or math.prod(view.sizes(tree)) > MOST_VIEW_CELLS):
             continue
         if own is not None and is_lower:
             raise wrong_key(
@@ -73,7 +74,7 @@ def views_of(spec: Spec, tree: Tree, derived: Mapping[str, Derived]) -> tuple[tu
         views.append((ViewTerms(name, view.number, view.axis_levels, columns), view))
     if spec.views and not views:
         raise SpecError(
-            "release.views: margins must stand for some totals, but by the codebooks each is everything or the leaves.",
+            f"release.views: {spec.release.views} must stand for some totals, but by the codebooks each is everything or the leaves.",
             field="release.views",
             hint="Leave release.views out, with a mechanism that walks the tree: nothing else is left to measure.",
         )

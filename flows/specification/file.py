@@ -13,7 +13,7 @@ from pydantic import ValidationError, create_model
 from flows.specification.explanations import next_step
 from flows.specification.faults import NO_KEY, spec_errors_of
 from flows.specification.keys import Spec
-from flows.specification.kinds import by_feature
+from flows.specification.kinds import by_axis
 from flows.specification.rules import Keys, wrong_key
 from flows.specification.sections.hierarchy import Csv, Hierarchy, Ordered
 from flows.specification.sections.privacy import Target
@@ -67,7 +67,7 @@ class SpecFile:
         axes = tuple(
             AxisSource(
                 name=axis,
-                field="input.features" if spec.input.features else f"input.{axis}",
+                field=f"input.{axis}" if spec.role_of(axis) else "input.features",
                 columns=tuple(spec.columns(axis)),
                 take=self._take(axis),
                 unlisted=spec.hierarchy_of(axis)[1].unlisted,
@@ -266,7 +266,7 @@ def _left_and_wrong(text: str) -> tuple[list[str], list[SpecError]]:
     else:
         return in_order(left), []
     if all(isinstance(keys.get(part), dict) for part in ("input", "release")):
-        keys = by_feature(keys)
+        keys = by_axis(keys)
     for name, key in Spec.model_fields.items():
         alone = create_model("Spec", __base__=Keys, **{name: (key.annotation, key)})  # type: ignore[call-overload]
         try:
@@ -304,6 +304,10 @@ def keys_of_release(file: SpecFile) -> dict[str, Any]:
     kept = {key: value for key, value in keys_in(file.text).items() if key not in _NOT_PUBLISHED}
     if file.spec.release.records and isinstance(kept.get("release"), dict):
         kept["release"] = kept["release"] | {"records": True}  # `--records` sets it, whatever the file says
+    if file.spec.release.order and isinstance(
+        kept.get("release"), dict
+    ):  # chosen by what is not among the keys, if not written
+        kept["release"] = {"order": file.spec.release.order} | kept["release"]
     return kept
 
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from flows.specification.kinds import GRID, by_feature, faults_of_kind
-from flows.specification.rules import ONE, PER_END, PER_FEATURE, Keys, Name, Slug, Text, no_boolean, one_or_each, refuse
-from flows.specification.sections.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Ordered, Values
+from flows.specification.kinds import GRID, by_axis, faults_of_kind
+from flows.specification.rules import ONE, PER_AXIS, Keys, Name, Slug, Text, no_boolean, one_or_each, refuse
+from flows.specification.sections.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, Ordered, Values
 from flows.specification.sections.input import Input, faults_of_group_sizes, sizes_of
 from flows.specification.sections.privacy import SPLIT_TAGS, BudgetKeys, Minimise, PrivacyKeys
 from flows.specification.sections.release import ReleaseKeys
@@ -17,12 +17,14 @@ from flows.specification.sections.schedule import ScheduleKeys
 from flows.specification.sections.taken import TAKEN_TAGS, Taken
 from flows.specification.sections.utility import UtilityKeys
 from flows.specification.sections.views import (
+    ATTRIBUTES,
     LEAVES,
     MARGINS,
     NOT_OF_CODES,
     TREE,
     VIEW_TAGS,
     DerivedKeys,
+    attribute_views,
     faults_of_derived,
     faults_of_grid,
     faults_of_views,
@@ -34,13 +36,14 @@ from storage.machine.files import is_file_name
 from storage.releases.terms import DEFAULT_FOR_SIZES
 from storage.tables import ENDS, REGION, REMAINDER, SIGNAL, SIZE, Role, column_name
 from tasks.words.areas import GEOMETRY, name_column
+from tasks.words.levels import in_short
 from tasks.words.spelling import faults_of_order, refinement
 
 # On no tested data set are its largest errors above those of inftda by more than two standard errors: docs/mechanisms.md.
 DEFAULT_MECHANISM = "inftda_reconciled"
 
 # what pydantic adds to the path of an error
-TAGS = SPLIT_TAGS | DOMAIN_TAGS | TAKEN_TAGS | VIEW_TAGS | {ONE, PER_END, PER_FEATURE}
+TAGS = SPLIT_TAGS | DOMAIN_TAGS | TAKEN_TAGS | VIEW_TAGS | {ONE, PER_AXIS}
 
 
 def _default_mechanism(keys: dict[str, Any]) -> str:
@@ -64,7 +67,8 @@ class Spec(Keys):
         same_people_as: Another dataset about the same people, such as an earlier version, a correction or a subset. The two
             share one budget.
         hierarchy: The public areas or codes. For trips, one codebook for both ends, or {origin: …, destination: …}. For
-            features, a codebook, {values: …} or {ordered: …} for each feature. For group sizes, {region: …}.
+            features, a codebook, {values: …} or {ordered: …} under the name of each feature, and for trips with features also a
+            codebook for each end. For group sizes, {region: …}.
         derived: Columns that are a public function of the axes, for use in release.views.
         mechanism: One of the mechanisms in docs/mechanisms.md. The mechanisms inftda_reconciled, inftda, inftda_lenient, inftda_shrunk, tda_l2
             and tda_linf go down the tree; gaussian and stability_histogram measure the leaves, and other levels are sums; cbdp
@@ -95,9 +99,7 @@ class Spec(Keys):
     same_people_as: Slug | None = None
     input: Input
     hierarchy: Annotated[
-        Annotated[Hierarchy, Tag(ONE)]
-        | Annotated[HierarchyPerEnd, Tag(PER_END)]
-        | Annotated[dict[str, Domain], Tag(PER_FEATURE)],
+        Annotated[Hierarchy, Tag(ONE)] | Annotated[dict[str, Domain], Tag(PER_AXIS)],
         Discriminator(one_or_each),
     ]
     derived: dict[str, DerivedKeys] = Field(default_factory=dict)
@@ -121,11 +123,11 @@ class Spec(Keys):
     @model_validator(mode="before")
     @classmethod
     def _is_of_one_kind(cls, keys: object) -> object:
-        """Refuse a mixture of trips, features and group sizes, and mark the values that hold one entry per axis."""
+        """Refuse a mixture of kinds of releases, and mark a hierarchy that holds one entry per axis."""
         if not isinstance(keys, dict) or not all(isinstance(keys.get(part), dict) for part in ("input", "release")):
             return keys
         refuse(faults_of_kind(keys))
-        return by_feature(keys)
+        return by_axis(keys)
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Spec":
@@ -134,7 +136,7 @@ class Spec(Keys):
                 self._faults_of_people(),
                 self._faults_of_groups(),
                 self._faults_of_levels(),
-                self._faults_of_features(),
+                self._faults_of_axes(),
                 self._faults_of_formats(),
                 self._faults_of_areas(),
                 self._faults_of_utility(),
@@ -183,6 +185,9 @@ class Spec(Keys):
         for axis in self.axes:
             levels, columns, finest = self.levels(axis), self.columns(axis), self.finest(axis)
             key, hierarchy = self.hierarchy_of(axis)
+            if self.role_of(axis) in ENDS and not isinstance(hierarchy, Hierarchy):
+                yield f"{key} must be a codebook with its levels, {{table: …, levels: […]}}: the ends of trips are areas."
+                continue
             if getattr(hierarchy, "from") and self.role_of(axis):
                 yield f"{key}.from must be left out, since {axis} is no feature: write input.{axis}: {{column: …, take: …}} in its place."
             if not columns:  # the list of groups says what the table does not
@@ -190,7 +195,7 @@ class Spec(Keys):
             if len(columns) not in {1, len(levels)}:
                 yield f"input.{axis} must name one column, or one for each of the levels {', '.join(levels)}; got {len(columns)}."
             elif isinstance(hierarchy, Hierarchy) and hierarchy.table is None and len(columns) != len(levels):
-                which = "a feature has" if self.input.features else f"input.{axis} names"
+                which = f"input.{axis} names" if self.role_of(axis) else "a feature has"
                 yield (
                     f"{key}.table must be given: {which} one column, and without a codebook each of the levels"
                     f" {', '.join(levels)} needs its own."
@@ -205,11 +210,11 @@ class Spec(Keys):
             if finest not in levels:
                 yield f"release.finest must be one of the levels {', '.join(levels)}, got {finest}."
 
-    def _faults_of_features(self) -> Iterator[str]:
-        features, order, grid = self.input.features, self.release.order, self.release.grid
-        if features is None:
+    def _faults_of_axes(self) -> Iterator[str]:
+        features, order, grid = self.input.features or [], self.release.order, self.release.grid
+        if self.release.group_sizes:
             return
-        levels = {name: self.levels(name) for name in features}
+        levels = {name: self.levels(name) for name in self.axes}
         finest = {name: stop if (stop := self.finest(name)) in of else of[-1] for name, of in levels.items()}
         if order is not None:
             yield from faults_of_order(order, levels, finest)
@@ -219,8 +224,10 @@ class Spec(Keys):
             if self.release.views:
                 yield f"release.views must be left out with {GRID}, which measures all pairs of levels."
         for name in self.release.finest if isinstance(self.release.finest, dict) else ():
-            if name not in features:
-                yield f"release.finest must name features, got {name}."
+            if name not in self.axes:
+                yield f"release.finest must name axes ({in_short(self.axes)}), got {name}."
+        if not features:
+            return
         seen = {*NOT_OF_CODES} | ({REMAINDER} if self.release.rows == SIGNAL else set())
         for column in chain(*self._published_columns.values()):
             if column.casefold() in seen:
@@ -231,10 +238,15 @@ class Spec(Keys):
         domains = [self.hierarchy_of(axis)[1] for axis in self.axes]
         yield from self.release.faults_of_formats(
             [*chain(*self._published_columns.values())],
-            has_ends=all(self.role_of(axis) in ENDS for axis in self.axes),
-            same_codebook=all(isinstance(of, Hierarchy) and of.table and of == domains[0] for of in domains),
+            has_ends=self.has_ends,
+            same_codebook=all(
+                isinstance(of, Hierarchy) and of.table and of == domains[0] for of in domains[: len(ENDS)]
+            ),
             has_shapes=any(isinstance(of, Hierarchy) and of.boundaries for of in domains),
         )
+        hidden = [axis for axis in self.unlisted if axis not in ENDS]
+        if "omx" in self.release.formats and self.has_ends and hidden:
+            yield f"release.formats must not list omx without a codebook of {in_short(hidden)}: there is a matrix for each code."
 
     def _faults_of_areas(self) -> Iterator[str]:
         """Yield what is wrong with the columns and files of names and shapes."""
@@ -258,7 +270,7 @@ class Spec(Keys):
     def _faults_of_views(self) -> Iterator[str]:
         views, split = self.views, self.privacy.split
         yield from faults_of_derived(self.derived, self.released_levels, self.flat_features)
-        if self.release.views != MARGINS and not self.release.grid:
+        if not (isinstance(self.release.views, str) or self.release.grid):
             yield from faults_of_views(views, self.released_levels, list(self.derived))
         weights = split.minimise if isinstance(split, Minimise) else split if isinstance(split, dict) else {}
         key = "privacy.split.minimise" if isinstance(split, Minimise) else "privacy.split"
@@ -280,6 +292,8 @@ class Spec(Keys):
             return pairs_beside_levels(self.release.grid, self.released_levels, self.flat_features)
         if self.release.views == MARGINS:
             return margin_views(self.released_levels, self.flat_features)
+        if self.release.views == ATTRIBUTES:
+            return attribute_views(self.released_levels, self.flat_features, ENDS if self.has_ends else ())
         return dict(self.release.views or {}) if not isinstance(self.release.views, str) else {}
 
     @property
@@ -289,20 +303,25 @@ class Spec(Keys):
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The axes, in the order in which tables show them: the ends of trips, or the features, or regions and sizes."""
+        """The axes, in the order in which tables show them: the ends of trips, and the features; or regions and sizes."""
         if self.release.group_sizes:
             return (REGION, SIZE)
-        return ENDS if self.input.features is None else tuple(self.input.features)
+        return (*(ENDS if self.has_ends else ()), *(self.input.features or ()))
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether the release holds trips."""
+        return self.input.origin is not None or self.input.matrix is not None
 
     def role_of(self, axis: str) -> Role | None:
         """Return the role of an axis; None for a feature."""
-        roles: tuple[Role, ...] = (REGION, SIZE) if self.release.group_sizes else () if self.input.features else ENDS
+        roles: tuple[Role, ...] = (REGION, SIZE) if self.release.group_sizes else ENDS if self.has_ends else ()
         return next((role for role in roles if role == axis), None)
 
     @property
     def flat_features(self) -> frozenset[str]:
         """The features that have one level, and the beginnings of the levels' names of ordered ones, as in `column_name`."""
-        features = self.axes if self.input.features or self.release.group_sizes else ()
+        features = [axis for axis in self.axes if self.role_of(axis) not in ENDS]
         ordered = {axis for axis in features if isinstance(self.hierarchy_of(axis)[1], Ordered)}
         return frozenset(
             f"{axis}_" if axis in ordered else axis
@@ -321,7 +340,7 @@ class Spec(Keys):
             return [taken.column]
         if self.release.group_sizes:
             return [str(self.input.region or self.levels(REGION)[-1])]
-        if self.input.features is not None or self.input.matrix is not None:
+        if self.role_of(axis) is None or self.input.matrix is not None:
             return [axis]
         columns: list[str] = getattr(self.input, axis)
         return columns
@@ -337,8 +356,7 @@ class Spec(Keys):
             return "release.group_sizes.largest", sizes_of(self.release.group_sizes, self.input.groups)
         if isinstance(self.hierarchy, Hierarchy):
             return "hierarchy", self.hierarchy
-        of_axis = self.hierarchy[axis] if isinstance(self.hierarchy, dict) else getattr(self.hierarchy, axis)
-        return f"hierarchy.{axis}", of_axis
+        return f"hierarchy.{axis}", self.hierarchy[axis]
 
     def levels(self, axis: str) -> list[str]:
         """Return the levels of an axis, coarse to fine. Listed codes have one level, with the name of their feature."""
@@ -349,7 +367,7 @@ class Spec(Keys):
 
     @property
     def refinements(self) -> list[tuple[str, int]]:
-        """What each entry of `release.order` refines: a feature, and down to which of its levels, from 1 on."""
+        """What each entry of `release.order` refines: an axis, and down to which of its levels, from 1 on."""
         levels = {axis: self.levels(axis) for axis in self.axes}
         return [refined for entry in self.release.order or () if (refined := refinement(entry, levels))]
 
@@ -369,6 +387,6 @@ class Spec(Keys):
         if self.release.group_sizes:
             return self.release.group_sizes.region if axis == REGION else SIZE
         finest = self.release.finest
-        if finest is None or isinstance(finest, dict):
-            return (finest or {}).get(axis, self.levels(axis)[-1])
-        return finest if isinstance(finest, str) else getattr(finest, axis)
+        if isinstance(finest, str):
+            return finest if self.role_of(axis) else self.levels(axis)[-1]
+        return (finest or {}).get(axis, self.levels(axis)[-1])

@@ -1,28 +1,24 @@
-"""The kinds of releases, by the keys of a spec as written: trips, a matrix of trips, features, or group sizes."""
+"""The kinds of releases, by the keys of a spec as written: trips, a matrix of trips, features, trips with features, or group sizes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flows.specification.rules import PerFeature, as_list
-from storage.tables import REGION
+from flows.specification.rules import PerAxis, as_list
+from storage.tables import ENDS, REGION
 from tasks.ingest.sources.locations import fault_of_matrix
 
-_FOR_TRIPS = ("input.origin", "input.destination", "release.tree")
-_FOR_FEATURES = ("input.features", "release.order")
+_ENDS = tuple(f"input.{end}" for end in ENDS)
+_TREE, _ORDER, _FEATURES = "release.tree", "release.order", "input.features"
 _FOR_GROUPS = ("input.group", "release.group_sizes")
 GRID = "release.grid"  # takes the place of release.order
 
 
-def by_feature(keys: dict[str, Any]) -> dict[str, Any]:
-    """Return a spec's keys; for features and group sizes, mark the values that hold one entry per axis."""
-    domains, release = keys.get("hierarchy"), keys["release"]
-    if keys["input"].get("features") is None and _given(keys).isdisjoint(_FOR_GROUPS):
+def by_axis(keys: dict[str, Any]) -> dict[str, Any]:
+    """Return a spec's keys; a hierarchy that holds one entry per axis, not one codebook for both ends of trips, is marked."""
+    domains = keys.get("hierarchy")
+    if not isinstance(domains, dict) or _given(keys).isdisjoint({_FEATURES, *_FOR_GROUPS}):
         return keys
-    if isinstance(domains, dict):
-        keys = keys | {"hierarchy": PerFeature(domains)}
-    if isinstance(release.get("finest"), dict):
-        keys = keys | {"release": release | {"finest": PerFeature(release["finest"])}}
-    return keys
+    return keys | {"hierarchy": PerAxis(domains)}
 
 
 def faults_of_kind(keys: Mapping[str, Any]) -> Iterator[str]:
@@ -30,6 +26,7 @@ def faults_of_kind(keys: Mapping[str, Any]) -> Iterator[str]:
     given = _given(keys)
     if "input.matrix" in given:
         yield from _faults_of_matrix(given)
+        yield from _faults_by_axis(keys, given)
         return
     table = keys["input"].get("table")
     if isinstance(table, str) and (fault := fault_of_matrix(table)):
@@ -45,19 +42,8 @@ def faults_of_kind(keys: Mapping[str, Any]) -> Iterator[str]:
     for key in ("input.region", "input.groups"):
         if key in given:
             yield f"{key} must be left out when input.group is not given: it is for group sizes."
-    of_features = "input.features" in given
-    if GRID in given and not of_features:
-        yield f"{GRID} must be left out when input.features is not given: a release holds trips or features."
-    if {GRID, "release.order"} <= given:
-        yield f"release.order must be left out with {GRID}, which refines both features in turns."
-    for key in _FOR_TRIPS if of_features else _FOR_FEATURES:
-        if key in given:
-            given_or_not = "is given" if of_features else "is not given"
-            yield f"{key} must be left out when input.features {given_or_not}: a release holds trips or features."
-    needed = () if GRID in given else ("release.order",)
-    yield from _lacking(given, *(needed if of_features else (*_FOR_TRIPS, "release.finest")))
-    if of_features:
-        yield from _faults_of_features(keys)
+    yield from _faults_of_order(given)
+    yield from _faults_by_axis(keys, given)
 
 
 def _given(keys: Mapping[str, Any]) -> set[str]:
@@ -69,23 +55,45 @@ def _lacking(given: set[str], *needed: str) -> Iterator[str]:
     return (f"{key} must be given." for key in needed if key not in given)
 
 
+def _faults_of_order(given: set[str]) -> Iterator[str]:
+    """Yield what is wrong with the ends and with the keys that order the axes."""
+    has_features, has_ends = _FEATURES in given, not given.isdisjoint(_ENDS)
+    if has_ends or not has_features:
+        yield from _lacking(given, *_ENDS)
+    if GRID in given and (has_ends or not has_features):
+        which = "with input.origin" if has_ends else "when input.features is not given"
+        yield f"{GRID} must be left out {which}: it is for two ordered features alone."
+    if {GRID, _ORDER} <= given:
+        yield f"{_ORDER} must be left out with {GRID}, which refines both features in turns."
+    if {_TREE, _ORDER} <= given:
+        yield f"{_TREE} must be left out with {_ORDER}, which says what is refined first."
+    elif _TREE in given and has_features and not has_ends:
+        yield f"{_TREE} must be left out when input.origin is not given: it says which end of trips is refined first."
+    if has_features:
+        yield from _lacking(given, *(() if has_ends or GRID in given else (_ORDER,)))
+    else:
+        yield from _lacking(given, *(() if _ORDER in given else (_TREE,)), "release.finest")
+
+
 def _faults_of_matrix(given: set[str]) -> Iterator[str]:
-    yield from _lacking(given, "release.tree", "release.finest")
+    yield from _lacking(given, *(() if _ORDER in given else (_TREE,)), "release.finest")
+    if {_TREE, _ORDER} <= given:
+        yield f"{_TREE} must be left out with {_ORDER}, which says what is refined first."
     if "input.table" in given:
         yield "input.table must be left out with input.matrix, which replaces it."
-    for key in ("input.origin", "input.destination", "input.count"):
+    for key in (*_ENDS, "input.count"):
         if key in given:
             yield f"{key} must be left out with input.matrix: rows are origins, columns are destinations, cells are counts."
     if "input.unit" in given:
         yield "input.unit must be left out with input.matrix: a matrix has counts, and no units."
-    for key in (*_FOR_FEATURES, *_FOR_GROUPS, GRID, "input.region", "input.groups"):
+    for key in (_FEATURES, *_FOR_GROUPS, GRID, "input.region", "input.groups"):
         if key in given:
-            yield f"{key} must be left out with input.matrix: a matrix holds trips."
+            yield f"{key} must be left out with input.matrix: a matrix holds trips alone."
 
 
 def _faults_of_groups(keys: Mapping[str, Any], given: set[str]) -> Iterator[str]:
     yield from _lacking(given, *_FOR_GROUPS)
-    for key in (*_FOR_TRIPS, *_FOR_FEATURES, "release.finest", "release.views"):
+    for key in (*_ENDS, _TREE, _FEATURES, _ORDER, GRID, "release.finest", "release.views"):
         if key in given:
             yield f"{key} must be left out for group sizes: input.group says what a group is, and release.group_sizes what is released."
     domains = keys.get("hierarchy")
@@ -98,15 +106,29 @@ def _faults_of_groups(keys: Mapping[str, Any], given: set[str]) -> Iterator[str]
             yield f"hierarchy.{name} must be left out for group sizes, which have the regions alone."
 
 
-def _faults_of_features(keys: Mapping[str, Any]) -> Iterator[str]:
-    features, domains = as_list(keys["input"]["features"]), keys.get("hierarchy")
-    if isinstance(features, list) and all(isinstance(name, str) for name in features) and isinstance(domains, dict):
-        for name in features:
-            if name not in domains:
-                yield f"hierarchy.{name} must be given: every feature needs its codes."
-        for name in domains if features else ():
-            if name not in features:
-                yield f"hierarchy.{name} must be left out: {name} is not one of input.features."
-    finest = keys["release"].get("finest")
-    if finest is not None and not isinstance(finest, dict):
+def _faults_by_axis(keys: Mapping[str, Any], given: set[str]) -> Iterator[str]:
+    """Yield the entries per axis that `hierarchy` and `release.finest` lack or have too many, and features named like ends."""
+    has_ends = "input.matrix" in given or not given.isdisjoint(_ENDS)
+    features, finest = as_list(keys["input"].get("features") or []), keys["release"].get("finest")
+    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
+        return  # which is refused by itself
+    if has_ends:
+        for name in ENDS:
+            if name in features:
+                yield f"{_FEATURES} must not name {name} beside input.{name}: an end of trips has this name."
+    if finest is not None and not isinstance(finest, dict) and features and not has_ends:
         yield "release.finest must be {feature: level} when input.features is given."
+    for end in ENDS if isinstance(finest, dict) and not features else ():
+        if end not in finest:
+            yield f"release.finest.{end} must be given."
+    domains, axes = keys.get("hierarchy"), [*(ENDS if has_ends else ()), *features]
+    if not isinstance(domains, dict) or not (features or not set(ENDS).isdisjoint(domains)):
+        return  # one codebook for both ends
+    for name in axes:
+        if name not in domains:
+            needs = "every feature needs its codes" if name in features else "each end of trips needs its codebook"
+            yield f"hierarchy.{name} must be given: {needs}."
+    for name in domains if axes else ():
+        if name not in axes:
+            rule = f"{name} is not one of input.features" if features else "it is no end of trips"
+            yield f"hierarchy.{name} must be left out: {rule}."

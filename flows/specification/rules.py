@@ -1,4 +1,4 @@
-"""Rules for single values of a spec, the base class of its sections, and keys that hold one value per end of trips or per feature."""
+"""Rules for single values of a spec, the base class of its sections, and keys that hold one value for all axes or one per axis."""
 
 import math
 from collections.abc import Iterable
@@ -118,20 +118,14 @@ Columns = Annotated[list[str], BeforeValidator(as_list), Field(min_length=1), Af
 
 
 # which of these a value is, as pydantic tags it
-ONE, PER_END, PER_FEATURE = "<one for both ends>", "<one per end>", "<one per feature>"
+ONE, PER_AXIS = "<one for both ends>", "<one per axis>"
 
 
-class PerEnd(Keys):
-    """A value for each end of a trip, under the names of the ends."""
-
-
-class PerFeature(dict[str, Any]):
-    """The value of a key that holds one entry per feature, under any names."""
+class PerAxis(dict[str, Any]):
+    """The value of a key that holds one entry per axis, under their names."""
 
 
 def one_or_each(value: object) -> str:
-    """Return whether a key holds one value for both ends of a trip, one per end, or one per feature."""
-    if isinstance(value, PerFeature):
-        return PER_FEATURE
-    both = isinstance(value, PerEnd) or (isinstance(value, dict) and not set(ENDS).isdisjoint(value))
-    return PER_END if both else ONE
+    """Return whether a key holds one value for both ends of a trip, or one per axis."""
+    has_ends = isinstance(value, dict) and not set(ENDS).isdisjoint(value)
+    return PER_AXIS if has_ends or isinstance(value, PerAxis) else ONE

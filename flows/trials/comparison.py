@@ -136,7 +136,7 @@ def make_comparison(
     plan = make_plan(file)
     _refuse_charged(plan)
     codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
-    tree = tree_over(codebooks, file.spec) if plan.file.spec.unlisted else plan.tree
+    tree = tree_over(codebooks, plan.file.spec) if plan.file.spec.unlisted else plan.tree
     table = public_table(tree, areas, true_counts, plan.derived)
     asked = {name: entries_of(plan, name, epsilons) for name in names}
     entries = tuple(entry for of in asked.values() for entry in of.entries)

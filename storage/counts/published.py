@@ -20,7 +20,7 @@ _MOST_BYTES = 63  # of a name: the limit of other databases
 def level_views(
     levels: Sequence[Mapping[str, str | None]], flat: Collection[str] = (), taken: Collection[str] = ()
 ) -> list[str]:
-    """Return the names of the views of a release's levels: `total`, then `<origin>_to_<destination>` or `by_<features>`.
+    """Return the names of the views of a release's levels: `total`, then `<origin>_to_<destination>`, `by_<features>`, or both.
 
     No two names are the same, whatever the case of their letters. A name ends with the level's number if it would otherwise
     repeat another or one that is taken, or if it is cut because it is too long.
@@ -51,9 +51,10 @@ def level_views(
 def _wanted(axes: Mapping[str, str | None], flat: Collection[str]) -> str:
     if not any(axes.values()):
         return "total"
-    if tuple(axes) == ENDS:
-        return "_to_".join(axes[end] or "all" for end in ENDS)
-    return "_".join(["by", *(column_name(axis, level, flat) for axis, level in axes.items() if level)])
+    ends = [axes.get(end) for end in ENDS]
+    flows = "_to_".join(level or "all" for level in ends) if set(ENDS) <= set(axes) and any(ends) else ""
+    by = [column_name(axis, level, flat) for axis, level in axes.items() if level and not (flows and axis in ENDS)]
+    return "_".join(filter(None, [flows, *(["by", *by] if by else [])]))
 
 
 _LEAST_MEMORY = 2**27  # bytes: DuckDB needs so much for a table of any size

@@ -22,7 +22,7 @@ from tasks.released.query.summaries import (
     totals_at,
 )
 from tasks.tree.axis import BoolArray, FloatArray, IntArray, Path
-from tasks.tree.order import Tree, finest_clear, flows_within, levels_of_flows
+from tasks.tree.order import Tree, finest_clear, flows_within, levels_of_flows, without_attributes
 from tasks.uncertainty.bounds import finest_above_noise
 from tasks.uncertainty.noise_rows import Shares
 from tasks.words.areas import Names, Shapes
@@ -115,6 +115,21 @@ class OrderedCounts:
     high: FloatArray
 
 
+@dataclass(frozen=True, slots=True)
+class LargestFlows:
+    """The largest counts of trips by attributes, at a level that refines both ends alike; those within one area are left out.
+
+    Attributes:
+        level: the level.
+        axes: those that are refined there.
+        rows: the largest count first.
+    """
+
+    level: int
+    axes: tuple[str, ...]
+    rows: tuple[LargeCount, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
     """What a report shows about the released counts. All of it is public.
@@ -135,6 +150,7 @@ class Facts:
         histograms: of group sizes, the regions with the most groups, level by level.
         within: of trips, the largest counts at the same level that begin and end in one area, likewise.
         within_records: how many records all trips within one area have there.
+        by_attribute: of trips, the largest counts at the first level that refines an attribute down to its codes, for each attribute.
         maps: the totals of areas that maps show.
     """
 
@@ -151,6 +167,7 @@ class Facts:
     histograms: tuple[Histograms, ...]
     within: tuple[LargeCount, ...]
     within_records: int
+    by_attribute: tuple[LargestFlows, ...]
     maps: tuple[AreaTotals, ...]
     shapes: Shapes
     names: Names
@@ -190,7 +207,13 @@ class Collector:
         self._tree, self._terms, self._ordered = tree, levels, frozenset(ordered)
         self._names, self._shapes = names or Names(), shapes or Shapes()
         reached = [tree.axis_levels(level) for level in range(tree.depth + 1)]
-        self._flows = levels_of_flows(tree.ends, [axis.level_names for axis in tree.axes], reached)
+        flows = levels_of_flows(tree.ends, [axis.level_names for axis in tree.axes], reached)
+        others = [number for number in range(len(tree.axes)) if number not in (tree.ends or ())]
+        self._flows = without_attributes(flows, tree.ends, reached)
+        firsts = (
+            next((of for of in flows if reached[of][number] == tree.axes[number].depth), None) for number in others
+        )
+        self._by_attribute: dict[int, LargestFlows | None] = {of: None for of in firsts if of is not None}
         refined = [sum(own > 0 for own in levels_reached) for levels_reached in reached]
         self._matrix_level = refined.index(min(2, max(refined)))  # that refines two axes, or at least one
         self._total = 0
@@ -241,7 +264,11 @@ class Collector:
         if self._tree.number_of("size") is not None and (histograms := histograms_of(self._tree, level, rows[:])):
             self._histograms.append(histograms)
         if level == self._largest_level:  # until a finer level turns out to be above the noise
-            self._take_largest(level, rows)
+            self._largest, self._within, self._within_records = self._largest_of(level, rows)
+        if level in self._by_attribute:
+            axes = zip(self._tree.axes, self._tree.axis_levels(level), strict=True)
+            of_level, *_ = self._largest_of(level, rows)
+            self._by_attribute[level] = LargestFlows(level, tuple(axis.name for axis, own in axes if own), of_level)
         if self._shapes:
             self._totals += totals_at(self._tree, self._terms, level, rows)
 
@@ -254,20 +281,19 @@ class Collector:
             sigmas, possible = [terms.sigma for terms in self._terms], [terms.possible_cells for terms in self._terms]
             self._finest_above = finest_above_noise(max(self._total, 0), sigmas, possible, threshold)
 
-    def _take_largest(self, level: int, rows: SlicedRows) -> None:
-        """Keep the largest counts of a level; of trips, those within one area by themselves."""
-        refined = sum(own > 0 for own in self._tree.axis_levels(level))
-        if self._tree.ends is None or refined < 2:
-            self._largest = largest(self._tree, level, list(map(largest_rows, slices(rows, CHUNK))))
-            return
+    def _largest_of(self, level: int, rows: SlicedRows) -> tuple[tuple[LargeCount, ...], tuple[LargeCount, ...], int]:
+        """Return the largest counts of a level; of trips, those within one area by themselves, and how many records all of these have."""
+        reached = self._tree.axis_levels(level)
+        if self._tree.ends is None or not all(reached[end] for end in self._tree.ends):
+            return largest(self._tree, level, list(map(largest_rows, slices(rows, CHUNK)))), (), 0
         within = flows_within(self._tree, level)
-        across, inside, self._within_records = list[Rows](), list[Rows](), 0
+        across, inside, records = list[Rows](), list[Rows](), 0
         for part in slices(rows, CHUNK):
             is_within = within(part.areas)
             across.append(largest_rows(part[np.flatnonzero(~is_within)]))
             inside.append(largest_rows(of_one_area := part[np.flatnonzero(is_within)]))
-            self._within_records += int(of_one_area.counts.sum())
-        self._largest, self._within = (largest(self._tree, level, parts) for parts in (across, inside))
+            records += int(of_one_area.counts.sum())
+        return largest(self._tree, level, across), largest(self._tree, level, inside), records
 
     def take_view(self, name: str, levels: Sequence[int], rows: Rows) -> None:
         """Read a view; a line is drawn of one that refines an ordered axis alone, to few enough areas, and a map of one with shapes.
@@ -327,6 +353,7 @@ class Collector:
             histograms=tuple(as_asked(of, ends_of) for of in self._histograms),
             within=self._within,
             within_records=self._within_records,
+            by_attribute=tuple(of for of in self._by_attribute.values() if of and of.level != self._largest_level),
             maps=shown_on_maps(
                 self._totals,
                 self._shapes,

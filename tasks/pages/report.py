@@ -73,7 +73,7 @@ def report(
         shown=shown,
         bound=format_bound(shown.sigma, shown.bound, summed=shown.summed),
         deviation_of_total=deviations_of(manifest.levels[0]),
-        called=lambda large: _called(facts, large),
+        called=lambda axes, large: _called(facts, axes, large),
         maps=maps_shown(facts, manifest.spec, format_percent(confidence)),
         histograms=[
             {"of": of, "svg": histograms_picture(of, confidence, names), "numbers": _histograms_numbers(of, names)}
@@ -93,9 +93,9 @@ def report(
     )
 
 
-def _called(facts: Facts, large: LargeCount) -> list[dict[str, str | None]]:
+def _called(facts: Facts, refined: Sequence[str], large: LargeCount) -> list[dict[str, str | None]]:
     """Return, per axis, what the area of a large count is called, if it has a name, and what identifies it."""
-    areas = zip(facts.largest_axes, large.paths or large.codes, large.codes, strict=True)
+    areas = zip(refined, large.paths or large.codes, large.codes, strict=True)
     return [{"name": facts.names.name_of(axis, path), "code": STEP.join(codes)} for axis, path, codes in areas]
 
 

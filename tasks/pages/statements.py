@@ -7,7 +7,7 @@ from math import fsum
 import polars as pl
 
 from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
-from storage.tables import COUNT, SIGNAL, SIZE
+from storage.tables import COUNT, ENDS, SIGNAL, SIZE
 from tasks.format.manifest import Manifest
 from tasks.format.published_tree import tree_of_spec
 from tasks.format.stated import Twice, levels_stated, twice_the_noise, views_stated
@@ -63,7 +63,7 @@ def facts_stated(manifest: Manifest) -> StatedFacts:
     shares = [level.noise_rows for level in levels if level.noise_rows]
     return StatedFacts(
         counts_flows=counts_flows,
-        cells="pairs" if counts_flows else "cells",
+        cells="pairs" if tuple(manifest.roles.values()) == ENDS else "cells",
         counted="groups" if manifest.counts_groups else "records",
         twice=twice_the_noise(manifest),
         exact=exact if len(exact) > 1 or not manifest.privacy.exact_records_per_unit else [],

@@ -172,6 +172,16 @@ def levels_of_flows(
     ]
 
 
+def without_attributes(
+    flows: Sequence[int], ends: tuple[int, int] | None, reached: Sequence[Sequence[int]]
+) -> list[int]:
+    """Return those levels of flows that refine nothing but the ends, or all of them where none does; arguments are as in `levels_of_flows`."""
+    alone = [
+        level for level in flows if not any(own for axis, own in enumerate(reached[level]) if axis not in (ends or ()))
+    ]
+    return alone or [*flows]
+
+
 def finest_clear(flows: Sequence[int], clear: int) -> int:
     """Return the level of flows to look at first: the finest one down to which levels stand above the noise, or else the first one.
 
@@ -185,21 +195,19 @@ def finest_clear(flows: Sequence[int], clear: int) -> int:
 def flows_within(tree: Tree, level: int) -> Callable[[Sequence[AreaArray]], BoolArray]:
     """Return a function that tells which cells of a level count trips within one area, or between an area and one that contains it.
 
-    It takes the areas of cells per axis, integers, shape (cells,) each.
+    It takes the areas of cells per axis, integers, shape (cells,) each. No cell does where a level does not refine both ends.
     """
-    reached = tree.axis_levels(level)
-    origin, destination = tree.axes
-    common = min(reached)
-    if not (common and are_the_same(origin, destination, common)):
+    reached, ends = tree.axis_levels(level), tree.ends
+    common = min(reached[end] for end in ends) if ends else 0
+    if not ends or not common or not are_the_same(tree.axes[ends[0]], tree.axes[ends[1]], common):
         return lambda areas: np.zeros(len(areas[0]), dtype=bool)
-    at_the_other_end = _number_at_the_other_end(origin, destination, common)
+    at_the_other_end = _number_at_the_other_end(tree.axes[ends[0]], tree.axes[ends[1]], common)
 
     def within(areas: Sequence[AreaArray]) -> BoolArray:
-        ends = [
-            axis.ancestors(of_axis.astype(np.int64), own, common)
-            for axis, of_axis, own in zip(tree.axes, areas, reached, strict=True)
-        ]
-        is_within: BoolArray = at_the_other_end[ends[0]] == ends[1]
+        origin, destination = (
+            tree.axes[end].ancestors(areas[end].astype(np.int64), reached[end], common) for end in ends
+        )
+        is_within: BoolArray = at_the_other_end[origin] == destination
         return is_within
 
     return within

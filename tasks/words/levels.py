@@ -16,14 +16,16 @@ _MOST_NAMES = 4  # names that one line shows
 def level_columns(levels: Sequence[Axes]) -> dict[str, list[str]]:
     """Return the columns of a table of levels, one text per level.
 
-    Levels of trips have a column for each end. Levels of features have one column, which says what each level refines: a
-    column per feature would be mostly repetition.
+    Trips have a column for each end, and one for their attributes. Features have one column, which says what each level
+    refines: a column per feature would be mostly repetition.
 
     Args:
         levels: the axes of levels 0, 1, …, at least one.
     """
-    if tuple(levels[0]) == ENDS:
-        return {axis: [axes[axis] or "all" for axes in levels] for axis in ENDS}
+    if set(ENDS) <= set(levels[0]):
+        ends: dict[str, list[str]] = {axis: [axes[axis] or "all" for axes in levels] for axis in ENDS}
+        by = [[_named(axis, name) for axis, name in axes.items() if name and axis not in ENDS] for axes in levels]
+        return ends if len(levels[0]) == len(ENDS) else ends | {"attributes": [in_short(of) or "all" for of in by]}
     above: Axes = {}
     refined = []
     for axes in levels:

@@ -142,14 +142,17 @@ def _faults_of_feature(feature: str, entries: Sequence[tuple[str, int]], levels:
                 yield f"release.order must refine each level once, got {entry} {again}. Delete the later one."
         else:
             left_out = range(reached + 1, level if entry != feature else reached + 1)
-            yield from (_left_out(_entry(feature, of, levels), entry, of in given) for of in left_out)
+            yield from (_left_out(entry_of(feature, of, levels), entry, of in given) for of in left_out)
             mentioned.update(left_out)
             reached, before = min(level, finest), entry
     if not before:
-        yield f"release.order must refine each of input.features: {feature} is missing."
+        yield f"release.order must refine every axis: {feature} is missing."
         return
     for of in range(reached + 1, finest + 1):
-        missing, above = _entry(feature, of, levels), _entry(feature, of - 1, levels) if of > reached + 1 else before
+        missing, above = (
+            entry_of(feature, of, levels),
+            entry_of(feature, of - 1, levels) if of > reached + 1 else before,
+        )
         yield f"release.order must refine {feature} down to {stop}: {missing} is missing. Write it after {above}."
 
 
@@ -166,7 +169,7 @@ def _unknown(entry: str, levels: Levels, finest: Mapping[str, str]) -> str:
     for feature, names in levels.items():
         known += [f"{feature}.{name}" for name in names[: names.index(finest[feature]) + 1] if len(names) > 1]
     features = [feature for feature in levels if entry.startswith(f"{feature}.")]
-    rule = "release.order must hold features, or levels as feature.level"
+    rule = "release.order must hold axes, or levels as axis.level"
     if features:
         feature = max(features, key=len)
         names = levels[feature]
@@ -174,7 +177,7 @@ def _unknown(entry: str, levels: Levels, finest: Mapping[str, str]) -> str:
     return with_question(f"{rule}, got {entry}.", entry, known)
 
 
-def _entry(feature: str, level: int, levels: Levels) -> str:
-    """Return the entry that refines a feature down to a level: the feature's name where `feature.level` means another."""
+def entry_of(feature: str, level: int, levels: Levels) -> str:
+    """Return the entry that refines a feature down to a level: the name of the axis where `axis.level` means another."""
     entry = f"{feature}.{levels[feature][level - 1]}"
     return entry if refinement(entry, levels) == (feature, level) else feature

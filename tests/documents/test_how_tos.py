@@ -71,7 +71,7 @@ class Page(NamedTuple):
 
 TUTORIAL = Page("tutorial", 7)
 AGES = Page("how-to/ages-hours-days", 2, "make_people.py", ("ages.yaml",))
-TRIPS = Page("how-to/trips-by-mode-and-hour", 3, "make_trips.py", ("spec.yaml",))
+TRIPS = Page("how-to/trips-by-mode-and-hour", 2, "make_trips.py", ("spec.yaml",))
 MARGINS = Page("how-to/margins", 8, "make_trips.py", ("margins.yaml", "groupings.yaml"))
 SHAPED = ("by_mode", "by_zone", "by_trip")
 SHAPE = Page(

@@ -14,7 +14,6 @@ from flows.specification.rules import (
     Keys,
     Location,
     Name,
-    PerEnd,
     as_list,
     differ,
     no_boolean,
@@ -157,18 +156,6 @@ class Hierarchy(OfRecords):
                 yield f"{key} must be left out without table: the areas are then those in the records."
         if self.code and not self.boundaries:
             yield "code must be left out without boundaries, whose property it names."
-
-
-class HierarchyPerEnd(PerEnd):
-    """A codebook for each end of a trip.
-
-    Attributes:
-        origin: The codebook of the areas where trips begin.
-        destination: The codebook of the areas where trips end.
-    """
-
-    origin: Hierarchy
-    destination: Hierarchy
 
 
 class Values(OfRecords):

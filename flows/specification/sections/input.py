@@ -65,7 +65,7 @@ def _fit_for_tables(features: list[str]) -> list[str]:
 
 
 class Input(Keys):
-    """The confidential table and its columns: the two ends of trips, or features, or groups such as households.
+    """The confidential table and its columns: the two ends of trips, features, or both; or groups such as households.
 
     Attributes:
         table: A .csv, .csv.gz, .csv.zst, .parquet, .ndjson or .xlsx file; a folder, a pattern such as trips/*.parquet or a list, whose
@@ -83,7 +83,8 @@ class Input(Keys):
             coarse to fine. {column: …, take: …} takes the code from a column, such as the first letters of a longer code: {column:
             postcode, first: 2}. Must be given for trips.
         destination: The same for the area where a trip ends. Must be given for trips.
-        features: The columns that hold the finest codes of the features. Replaces origin and destination.
+        features: The columns that hold the finest codes of the features. Beside origin and destination they are attributes of
+            trips, such as mode and hour. Must be given where there are no trips and no groups.
         group: The column that holds the code of the group of each row, such as its household, or several columns that hold it
             together. Must be given for group sizes.
         region: For group sizes, the column that holds the code of the finest region of each row, or {column: …, first: …} as in origin. If

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
-from flows.specification.rules import ONE, PER_END, PER_FEATURE, Keys, Name, PerEnd, as_list, no_boolean, one_or_each
+from flows.specification.rules import ONE, PER_AXIS, Keys, Name, as_list, no_boolean
 from flows.specification.sections.input import GroupSizesKeys
 from flows.specification.sections.views import Views
 from storage.releases.terms import SIGNAL_RATE, Format, PublishedRows
@@ -28,18 +28,6 @@ def _which_csv(value: object) -> object:
     return value
 
 
-class FinestPerEnd(PerEnd):
-    """The finest released level for each end of a trip.
-
-    Attributes:
-        origin: The finest released level of the area where a trip begins.
-        destination: The finest released level of the area where a trip ends.
-    """
-
-    origin: str
-    destination: str
-
-
 class IntervalKeys(Keys):
     """The intervals around released counts.
 
@@ -57,17 +45,21 @@ class ReleaseKeys(Keys):
     """The tree, its finest level, and what is published besides its levels.
 
     Attributes:
-        tree: The end of a trip that is refined first. Must be given for trips.
-        order: The features in the order in which they are refined. A feature's name refines it through all its levels that are
-            left. feature.level refines it by that level alone, so that several features may take turns. Must be given for
-            features, unless grid is.
+        tree: The end of a trip that is refined first; the two then take turns. Must be given for trips without features, unless
+            order is.
+        order: The axes in the order in which they are refined: origin and destination, and features. The name of an axis refines it
+            through all its levels that are left. axis.level refines it by that level alone, so that several axes may take turns. Must
+            be given for features, unless grid is. If left out for trips with features, `trellis plan` chooses it by the codebooks
+            and expected_total, and says why.
         grid: Two ordered features. All pairs of their levels are measured, for ranges of both at once. It needs a mechanism that
             measures every node, such as unbiased_tree. The levels of the two take turns, the first feature first.
-        finest: The finest released level, one for both ends of a trip or one per end. Must be given for trips. For features,
-            {feature: level} for those that stop above their finest level.
+        finest: The finest released level, one for both ends of a trip, or {axis: level} for axes that stop above their finest level.
+            Must be given for trips without features, for both ends.
         group_sizes: How many groups of each size there are, in every region. Must be given for group sizes.
         views: Groupings beside the tree that are measured too, {name: {axis: level}}. An axis that is left out is summed over;
-            a derived column counts as an axis. `margins` stands for the totals of every axis at every level.
+            a derived column counts as an axis. `margins` stands for the totals of every axis at every level. `attributes`
+            stands for these and, for trips, the totals by each attribute in the coarsest areas of each end, as far as they have
+            room; it is what trips with features have where order and views are left out. `none` is no views.
         csv: true to also publish the finest level as CSV, every_level for every level, false for none. If left out, the
             finest level is published as CSV if formats lists csv; without formats, if it has at most five million rows.
         records: Whether to also publish the finest level as synthetic records, one row per record.
@@ -88,10 +80,8 @@ class ReleaseKeys(Keys):
     grid: Annotated[list[Name], BeforeValidator(as_list), Field(min_length=1)] | None = None
     finest: (
         Annotated[
-            Annotated[str, Tag(ONE)]
-            | Annotated[FinestPerEnd, Tag(PER_END)]
-            | Annotated[dict[str, str], Tag(PER_FEATURE)],
-            Discriminator(one_or_each),
+            Annotated[str, Tag(ONE)] | Annotated[dict[str, str], Tag(PER_AXIS)],
+            Discriminator(lambda value: PER_AXIS if isinstance(value, dict) else ONE),
         ]
         | None
     ) = None

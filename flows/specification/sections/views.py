@@ -52,14 +52,14 @@ def pairs_beside_levels(
     return {"_by_".join(column_name(axis, level, flat) for axis, level in view.items()): view for view in views}
 
 
-MARGINS = "margins"
+MARGINS, ATTRIBUTES, NO_VIEWS = "margins", "attributes", "none"
 LEAVES, TREE = "leaves", "tree"  # what `privacy.split` calls what is measured beside views
 
 # pydantic adds these names to the path of an error
-_ALL_MARGINS, _BY_NAME = "<margins>", "<by view>"
-VIEW_TAGS = {_ALL_MARGINS, _BY_NAME}
+_BY_RULE, _BY_NAME = "<by rule>", "<by view>"
+VIEW_TAGS = {_BY_RULE, _BY_NAME}
 
-_RESERVED = {LEAVES, TREE, MARGINS, "finest", "geometric", "minimise", "uniform"}
+_RESERVED = {LEAVES, TREE, MARGINS, ATTRIBUTES, NO_VIEWS, "finest", "geometric", "minimise", "uniform"}
 NOT_OF_CODES = (*NUMBERS, SIGNAL, NOISY, VARIANCE)  # columns of published tables that no axis may have
 _FORM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
@@ -83,15 +83,27 @@ def _one_column(value: object) -> object:
 
 
 Views = Annotated[
-    Annotated[Literal["margins"], Tag(_ALL_MARGINS)]
+    Annotated[Literal["margins", "attributes", "none"], Tag(_BY_RULE)]
     | Annotated[dict[str, Annotated[dict[str, str], BeforeValidator(_one_column)]], Field(min_length=1), Tag(_BY_NAME)],
-    Discriminator(lambda value: _ALL_MARGINS if isinstance(value, str) else _BY_NAME),
+    Discriminator(lambda value: _BY_RULE if isinstance(value, str) else _BY_NAME),
 ]
 
 
 def margin_views(levels: Mapping[str, Sequence[str]], flat: frozenset[str]) -> dict[str, dict[str, str]]:
     """Return the views that `views: margins` stands for: the totals of every axis at every level, named as their columns."""
     return {column_name(axis, level, flat): {axis: level} for axis, names in levels.items() for level in names}
+
+
+def attribute_views(
+    levels: Mapping[str, Sequence[str]], flat: frozenset[str], ends: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """Return the views that `views: attributes` stands for: `margin_views`, and each attribute by the coarsest level of each end."""
+    views = margin_views(levels, flat)
+    for end, axis in product(ends, [axis for axis in levels if axis not in ends]):
+        coarsest, finest = levels[end][0], levels[axis][-1]
+        name = f"{column_name(end, coarsest, flat)}_by_{column_name(axis, finest, flat)}"
+        views[name] = {end: coarsest, axis: finest}
+    return views
 
 
 def faults_of_derived(

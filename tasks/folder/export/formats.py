@@ -1,5 +1,6 @@
 """The files that a release publishes by its manifest: the kinds beside Parquet and CSV, what they need, and what `metadata.json` says of CSV files."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -114,29 +115,36 @@ def check_formats(formats: Sequence[Format], tree: Tree) -> None:
                 field=_FIELD,
                 hint=_INSTALL,
             )
-    least = min(_zones(tree).values(), default=0)
-    if "omx" in formats and least > matrices.MOST_ZONES:
+    squares = _zones(tree)
+    if "omx" in formats and squares and not zones_of_matrices(tree):
+        least, codes = min(squares.values())
+        each = f" for each of {codes:,} combinations of codes" if codes > 1 else ""
         raise SpecError(
             f"release.formats must not list omx: a matrix has at most {matrices.MOST_ZONES:,} zones, and the coarsest level with the"
-            f" same zones at both ends has {least:,}.",
+            f" same zones at both ends has {least:,}{each}.",
             field=_FIELD,
         )
 
 
 def too_many_zones(formats: Sequence[Format], tree: Tree) -> list[int]:
     """Return the levels that have too many zones for the matrices that a spec asks for."""
-    return [level for level, zones in _zones(tree).items() if "omx" in formats and zones > matrices.MOST_ZONES]
+    return [level for level in _zones(tree) if "omx" in formats and level not in zones_of_matrices(tree)]
 
 
 def zones_of_matrices(tree: Tree) -> dict[int, int]:
-    """Return the levels that matrices can be written of, and how many zones each has."""
-    return {level: zones for level, zones in _zones(tree).items() if zones <= matrices.MOST_ZONES}
+    """Return the levels that matrices can be written of, and how many zones a matrix with as many cells as all of one number has.
+
+    Without attributes there is one matrix of each number, and these are the zones of the level.
+    """
+    alike = {level: math.isqrt(max(1, zones**2 * codes) - 1) + 1 for level, (zones, codes) in _zones(tree).items()}
+    return {level: zones for level, zones in alike.items() if zones <= matrices.MOST_ZONES}
 
 
-def _zones(tree: Tree) -> dict[int, int]:
-    """Return the levels with the same zones at both ends, and how many each has."""
+def _zones(tree: Tree) -> dict[int, tuple[int, int]]:
+    """Return the levels with the same zones at both ends, how many each has, and how many combinations of codes of attributes."""
     levels, roles = range(tree.depth + 1), [axis.role for axis in tree.axes]
-    return {level: tree.sizes(level)[0] for level in levels if matrices.is_square(tree.level_names(level), roles)}
+    squares = (level for level in levels if matrices.is_square(tree.level_names(level), roles))
+    return {level: matrices.cells_of_matrices(tree, level) for level in squares}
 
 
 def write_formats(

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import shapely
 
-from storage.tables import ends_of
+from storage.tables import ENDS, ends_of
 from tasks.folder.export.tables import PublishedTable, PublishedTables
 from tasks.format.csv import of_rows
 from tasks.format.manifest import Manifest
@@ -36,9 +36,11 @@ def shaped_axes(manifest: Manifest, axes: Any) -> list[str]:
     Args:
         axes: per axis, the name of the level that is reached.
     """
-    refined = [axis for axis, level in axes.items() if level]
+    roles = manifest.roles
+    is_of_trips = ends_of(list(roles.values())) is not None
+    refined = [axis for axis, level in axes.items() if level and (roles[axis] in ENDS or not is_of_trips)]
     shaped = [axis for axis in refined if axes[axis] in manifest.boundaries.get(axis, [])]
-    if ends_of(list(manifest.roles.values())) and shaped != refined:
+    if is_of_trips and shaped != refined:
         return []  # a line that has one end is none
     return shaped[:_LINES]
 

@@ -1,12 +1,18 @@
 """Matrices of trips for transport models: an Open Matrix file (OMX 0.2) for each level that has the same zones at both ends.
 
-A file has a matrix for each number of a table: `count`, `low`, `high`. Rows are origins and columns are destinations. A pair of zones
+A file has a matrix for each number of a table: `count`, `low`, `high`; of a level that refines attributes of trips too, one for each
+number and combination of codes, such as `count_bus`, whose attribute `trellis_codes` has the codes as they are. Rows are origins and columns
+are destinations. A pair of zones
 without a row has a count of 0 and, since no interval is published for it, NaN in the others. Zones are all areas of the codebook, in the
 order of their codes, with trips or without. The mapping `zone` numbers them from 1 on; `zone_code` has their codes and `zone_name`
 their names, as UTF-8; `zone_code_<k>` has the codes of the areas of level k in which they lie.
 """
 
+import json
+import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.tables import COUNT, ENDS, Role
+from storage.tables import COUNT, ENDS, Role, ends_of
 from tasks.folder.export.tables import PublishedTable, PublishedTables
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import CODEBOOK
@@ -26,6 +32,7 @@ MOST_ZONES = 20_000  # of a matrix of 400 million cells, 3.2 GB once it is read
 
 FOLDER, ENDING = "omx", "omx"
 _ZONE, _CODE, _NAME = "zone", "zone_code", "zone_name"  # mappings: in a list by name, the numbers come first
+_CODES = "trellis_codes"  # of a matrix: the codes of attributes by column, as JSON
 _CELLS = 4_000_000  # of a block of rows that is written or compared at once
 _CHUNK_CELLS = 2**17  # a megabyte
 _ABOUT = ("trellis_release", "trellis_level", "trellis_guarantee", "trellis_cells")
@@ -36,13 +43,56 @@ _OF_CELLS = (
 
 
 def is_square(axes: Mapping[str, str | None], roles: Iterable[Role | None]) -> bool:
-    """Return whether the cells of a level are pairs of areas of one level of the codebook of both ends.
+    """Return whether the cells of a level are pairs of areas of one level of the codebook of both ends, with attributes or without.
 
     Args:
         axes: per axis, the name of the level that is reached.
     """
-    reached = set(axes.values())
-    return tuple(roles) == ENDS and len(reached) == 1 and None not in reached
+    reached, ends = list(axes.values()), ends_of(list(roles))
+    return ends is not None and reached[ends[0]] is not None and reached[ends[0]] == reached[ends[1]]
+
+
+def cells_of_matrices(tree: Tree, level: int) -> tuple[int, int]:
+    """Return how many zones the matrices of a square level have, and how many combinations of codes of attributes there are."""
+    sizes, (origin, destination) = tree.sizes(level), tree.ends or (0, 1)
+    return sizes[origin], math.prod(sizes) // (sizes[origin] * sizes[destination])
+
+
+@dataclass(frozen=True, slots=True)
+class _Planes:
+    """The combinations of codes of attributes, each of which has matrices of its own.
+
+    Attributes:
+        columns: of the codes of attributes in the table; none where it has no attributes.
+        finest: the places of those that have the finest codes.
+        codes: of each combination, in the order of `columns`; one of none without attributes.
+    """
+
+    columns: tuple[str, ...]
+    finest: tuple[int, ...]
+    codes: Sequence[tuple[str, ...]]
+
+    def named(self, number: str) -> list[str]:
+        """Return the names of the matrices of a number, one per combination; what HDF5 takes in no name is replaced, and names differ."""
+        if not self.columns:
+            return [number]
+        taken, names = dict[str, int](), list[str]()
+        for codes in self.codes:
+            name = "_".join([number, *(re.sub(r"[^A-Za-z0-9]", "_", codes[place]) for place in self.finest)])
+            while name in taken:
+                taken[name] += 1
+                name = f"{name}__{taken[name]}"
+            taken[name] = 1
+            names.append(name)
+        return names
+
+
+def _planes_of(tables: PublishedTables, table: PublishedTable, codes: Sequence[tuple[str, ...]] = ((),)) -> _Planes:
+    """Return some combinations of codes of the attributes of a level."""
+    by_axis = [tables.codes_of(table, axis) for axis in table.axes if axis not in ENDS]
+    columns = [column for of in by_axis for column in of]
+    finest = tuple(columns.index(of[-1]) for of in by_axis if of)
+    return _Planes(tuple(columns), finest, codes)
 
 
 def write_matrices(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> None:
@@ -55,10 +105,20 @@ def write_matrices(tables: PublishedTables, tree: Tree, levels: Sequence[Publish
         called = names.tables.get((ENDS[0], level))
         if called is not None:
             zones = zones.join(called, on=code_columns(level), how="left", maintain_order="left")
-        _write(tables, table, zones)
+        _write(tables, table, zones, _planes(tables, table, tree))
 
 
-def _write(tables: PublishedTables, table: PublishedTable, zones: pl.DataFrame) -> None:
+def _planes(tables: PublishedTables, table: PublishedTable, tree: Tree) -> _Planes:
+    """Return all combinations of codes of attributes that a level could have by the codebook, in the order of their codes."""
+    codes: list[tuple[str, ...]] = [()]
+    for axis in tree.axes:
+        if axis.name not in ENDS and (level := len(tables.codes_of(table, axis.name))):
+            paths = axis.paths(level).sort(code_columns(level)).rows()
+            codes = [(*above, *path) for above in codes for path in paths]
+    return _planes_of(tables, table, codes)
+
+
+def _write(tables: PublishedTables, table: PublishedTable, zones: pl.DataFrame, planes: _Planes) -> None:
     import openmatrix
     from tables import Float64Atom
 
@@ -71,11 +131,21 @@ def _write(tables: PublishedTables, table: PublishedTable, zones: pl.DataFrame) 
         chunk = (min(size, max(1, _CHUNK_CELLS // size)), min(size, _CHUNK_CELLS))
         matrices = {  # track_times: the same release is the same bytes
             name: file.create_carray(
-                file.root.data, name, Float64Atom(dflt=_empty(name)), (size, size), chunkshape=chunk, track_times=False
+                file.root.data,
+                name,
+                Float64Atom(dflt=_empty(number)),
+                (size, size),
+                chunkshape=chunk,
+                track_times=False,
             )
-            for name in numbers
+            for number in numbers
+            for name in planes.named(number)
         }
-        for first, blocks in _blocks(tables, table, zones):
+        for number in numbers if planes.columns else ():
+            for name, codes in zip(planes.named(number), planes.codes, strict=True):
+                stated = dict(zip(planes.columns, codes, strict=True))
+                matrices[name].attrs[_CODES] = json.dumps(stated, ensure_ascii=False)
+        for first, blocks in _blocks(tables, table, zones, planes):
             for name, block in blocks.items():
                 matrices[name][first : first + len(block)] = block
         lookup = file.root.lookup if "lookup" in file.root else file.create_group(file.root, "lookup")
@@ -107,17 +177,17 @@ def _mappings(zones: pl.DataFrame) -> dict[str, NDArray[Any]]:
 
 
 def _blocks(
-    tables: PublishedTables, table: PublishedTable, zones: pl.DataFrame
+    tables: PublishedTables, table: PublishedTable, zones: pl.DataFrame, planes: _Planes
 ) -> Iterator[tuple[int, dict[str, NDArray[np.float64]]]]:
     """Yield the matrices in blocks of whole rows, in their order: the first row, and by name a block of every matrix.
 
     Raises:
-        ValueError: a row of the table has an area that is not one of the zones, or rows are not in the order of origins.
+        ValueError: a row of the table has an area or a code that is not one of them, or rows are not in the order of origins.
     """
     size, numbers = zones.height, _numbers(tables, table)
-    high = max(1, _CELLS // size)
-    waiting = [pl.DataFrame({"row": [], "column": []} | {name: [] for name in numbers}).cast(pl.Float64)]
-    parts = _placed(tables, table, zones, numbers)
+    high = max(1, _CELLS // (size * len(planes.codes)))
+    waiting = [pl.DataFrame({"row": [], "column": [], "plane": []} | {name: [] for name in numbers}).cast(pl.Float64)]
+    parts = _placed(tables, table, zones, planes)
     for first in range(0, size, high):
         end = min(first + high, size)
         while (not waiting or waiting[-1].is_empty() or waiting[-1]["row"][-1] < end) and (
@@ -127,21 +197,26 @@ def _blocks(
         together = pl.concat(waiting)
         now = together.filter(pl.col("row") < end)
         waiting = [together[now.height :]]
-        rows, columns = now["row"].to_numpy().astype(np.int64) - first, now["column"].to_numpy().astype(np.int64)
+        rows, columns, of_planes = (now[place].to_numpy().astype(np.int64) for place in ("row", "column", "plane"))
+        rows -= first
         if rows.min(initial=0) < 0:
             raise ValueError(f"the rows of {table.path} are not in the order of their origins.")
-        blocks = {}
-        for name in numbers:
-            block = np.full((end - first, size), _empty(name))
-            block[rows, columns] = now[name].fill_null(np.nan).to_numpy()
-            blocks[name] = block
+        blocks = dict[str, NDArray[np.float64]]()
+        for number in numbers:
+            block = np.full((len(planes.codes), end - first, size), _empty(number))
+            block[of_planes, rows, columns] = now[number].fill_null(np.nan).to_numpy()
+            blocks |= dict(zip(planes.named(number), block, strict=True))
         yield first, blocks
 
 
 def _placed(
-    tables: PublishedTables, table: PublishedTable, zones: pl.DataFrame, numbers: Sequence[str]
+    tables: PublishedTables, table: PublishedTable, zones: pl.DataFrame, planes: _Planes
 ) -> Iterator[pl.DataFrame]:
-    """Yield the rows of a table with the numbers of their zones, from 0 on, as `row` and `column`; all columns are Float64."""
+    """Yield the rows of a table with the numbers of their zones and planes, from 0 on, as `row`, `column` and `plane`; all columns are Float64."""
+    numbers, attributes = _numbers(tables, table), list(planes.columns)
+    of_planes = pl.DataFrame([*planes.codes], dict.fromkeys(attributes, pl.String), orient="row").with_row_index(
+        "plane"
+    )
     codes = [column for column in zones.columns if column != NAME]
     numbered = zones.select(codes).with_row_index("number")
     for part in tables.parts(table):
@@ -151,9 +226,14 @@ def _placed(
             of_end = rows.select(tables.codes_of(table, end))
             of_end.columns = codes
             places[place] = of_end.join(numbered, on=codes, how="left", maintain_order="left")["number"]
+        if attributes:
+            joined = rows.select(attributes).join(of_planes, on=attributes, how="left", maintain_order="left")
+            places["plane"] = joined["plane"]
+        else:
+            places["plane"] = pl.repeat(0, rows.height, eager=True)
         placed = pl.DataFrame(places)
         if placed.null_count().sum_horizontal().item():
-            raise ValueError(f"{table.path} has areas that are not in the codebook.")
+            raise ValueError(f"{table.path} has codes that are not in the codebook.")
         yield pl.concat([placed, rows.select(numbers)], how="horizontal").cast(pl.Float64)
 
 
@@ -180,18 +260,27 @@ def _failures(tables: PublishedTables, table: PublishedTable) -> list[str]:
         if zones is None:
             return ["its zones are not the areas of the codebook, numbered in the order of their codes."]
         shape = (zones.height, zones.height)
-        if sorted(file.list_matrices()) != sorted(_numbers(tables, table)) or tuple(file.shape()) != shape:
+        planes = _planes_in(file, tables, table)
+        named = [name for number in _numbers(tables, table) for name in planes.named(number)]
+        if sorted(file.list_matrices()) != sorted(named) or tuple(file.shape()) != shape:
             return [f"its matrices are not those of the numbers of {table.path}."]
         if any(file[name].shape != shape for name in file.list_matrices()):
             return ["a matrix has another shape."]
         try:
-            for first, blocks in _blocks(tables, table, zones):
+            for first, blocks in _blocks(tables, table, zones, planes):
                 for name, block in blocks.items():
                     if not np.array_equal(file[name][first : first + len(block)], block, equal_nan=True):
                         return [f"the matrix {name} differs from {table.path}."]
         except ValueError as fault:
             return [f"{fault}"]
     return []
+
+
+def _planes_in(file: Any, tables: PublishedTables, table: PublishedTable) -> _Planes:
+    """Return the combinations of codes that the matrices of a file are about, in the order of their codes."""
+    columns = _planes_of(tables, table).columns
+    stated = [json.loads(str(file[name].attrs[_CODES])) for name in file.list_matrices()] if columns else [{}]
+    return _planes_of(tables, table, sorted({tuple(str(of[column]) for column in columns) for of in stated}))
 
 
 def _zones_in(file: Any, tables: PublishedTables, table: PublishedTable) -> pl.DataFrame | None:

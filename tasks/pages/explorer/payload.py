@@ -9,7 +9,7 @@ import numpy as np
 
 from storage.errors import TrellisError
 from storage.releases.terms import COUNTS_POSITIVE
-from storage.tables import COUNT
+from storage.tables import COUNT, ENDS
 from tasks.pages.explorer.areas import axes_shown
 from tasks.pages.explorer.attributes import attributes
 from tasks.pages.explorer.trips import levels_that_fit, trips
@@ -55,9 +55,9 @@ def embedded(folder: PublishedFolder) -> str:
 
 
 def kind_of(folder: PublishedFolder) -> str:
-    """Return what a folder counts: `trips` between areas, records by `features`, or groups by `sizes`."""
-    roles = folder.manifest.roles.values()
-    return "sizes" if "size" in roles else "trips" if "origin" in roles else "features"
+    """Return how a folder is shown: `trips` between areas, tables of `features`, those of trips among them, or groups by `sizes`."""
+    roles = tuple(folder.manifest.roles.values())
+    return "sizes" if "size" in roles else "trips" if roles == ENDS else "features"
 
 
 def _release(estimate: Estimate) -> dict[str, Any]:

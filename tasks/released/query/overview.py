@@ -14,7 +14,7 @@ from tasks.released.estimate import Answers, Estimate
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.published import FolderSource
 from tasks.tree.axis import AxisLevels, IntArray
-from tasks.tree.order import are_the_same, finest_clear, levels_of_flows
+from tasks.tree.order import are_the_same, finest_clear, levels_of_flows, without_attributes
 
 MOST_CELLS = 5_000_000  # of a table that is added up for a map
 
@@ -94,7 +94,7 @@ def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
     names, by_path = list(folder.axes), axes_by_path(folder.manifest)
     refined = [(number, own) for number, own in enumerate(folder.reached(level)) if own]
     paths = [folder.columns(names[number], own) for number, own in refined]
-    rows, within = folder.scan(folder.manifest.levels[level]), _is_within(folder, level, paths)
+    rows, within = folder.scan(folder.manifest.levels[level]), _is_within(folder, level)
     if within is not None:
         rows = rows.filter(~within)
     columns = [column for path in paths for column in path]
@@ -122,14 +122,13 @@ def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
 def level_shown(folder: PublishedFolder, most: int | None = None) -> int | None:
     """Return the level to show first: the finest of those that fit down to which most rows stand above the noise, or the first that fits.
 
-    Of trips, those fit that refine both ends alike, where there are any. None finer than `most` fits. It is None where there is none
+    Of trips, those fit that refine both ends alike, and no attribute, where there are any. None finer than `most` fits. It is None where there is none
     below the total.
     """
     entries = folder.manifest.levels[: None if most is None else most + 1]
-    flows = levels_of_flows(
-        _ends(folder), list(folder.axes.values()), [folder.reached(entry.level) for entry in entries]
-    )
-    fit = flows or [entry.level for entry in entries[1:]]
+    ends, reached = _ends(folder), [folder.reached(entry.level) for entry in entries]
+    flows = levels_of_flows(ends, list(folder.axes.values()), reached)
+    fit = without_attributes(flows, ends, reached) or [entry.level for entry in entries[1:]]
     if not fit:
         return None
     if folder.manifest.levels[-1].threshold:
@@ -146,16 +145,16 @@ def _ends(folder: PublishedFolder) -> tuple[int, int] | None:
     return ends_of(list(folder.manifest.roles.values()))
 
 
-def _is_within(folder: PublishedFolder, level: int, paths: Sequence[Sequence[str]]) -> pl.Expr | None:
+def _is_within(folder: PublishedFolder, level: int) -> pl.Expr | None:
     """Return which rows are of trips within one area; None where two ends have no common levels."""
-    if _ends(folder) is None or len(paths) < 2:
+    ends, reached = _ends(folder), folder.reached(level)
+    common = min(reached[end] for end in ends) if ends else 0
+    if not ends or not common:
         return None
-    common = min(folder.reached(level))
-    origin, destination = folder.axes.values()
-    if origin[:common] != destination[:common]:
-        begin, end = FolderSource(folder).tree.axes
-        if not are_the_same(begin, end, common):
+    (one, of_one), (other, of_other) = (list(folder.axes.items())[end] for end in ends)
+    if of_one[:common] != of_other[:common]:
+        axes = FolderSource(folder).tree.axes
+        if not are_the_same(axes[ends[0]], axes[ends[1]], common):
             return None
-    return pl.all_horizontal(
-        pl.col(one) == pl.col(other) for one, other in zip(paths[0][:common], paths[1][:common], strict=True)
-    )
+    pairs = zip(folder.columns(one, common), folder.columns(other, common), strict=True)
+    return pl.all_horizontal(pl.col(begin) == pl.col(end) for begin, end in pairs)

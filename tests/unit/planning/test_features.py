@@ -178,11 +178,11 @@ def test_records_are_rows_as_often_as_they_count(parts: list[list[tuple[str, str
         ("from from.zone to mode", "each level once, got from.zone after from. Delete the later one."),
         ("from.district from.zone from to mode", "each level once, got from after from.zone. Delete"),
         ("from from.block to mode", "of from, which is zone, got from.block. Delete from.block, or choose"),
-        ("from mode", "refine each of input.features: to is missing."),
-        ("from to mode hour", "hold features, or levels as feature.level, got hour."),
-        ("form to mode", "hold features, or levels as feature.level, got form. Did you mean from?"),
+        ("from mode", "refine every axis: to is missing."),
+        ("from to mode hour", "hold axes, or levels as axis.level, got hour."),
+        ("form to mode", "hold axes, or levels as axis.level, got form. Did you mean from?"),
         ("from.distrct to mode", "district, zone, block, got from.distrct. Did you mean from.district?"),
-        ("from to mode.car mode", "as feature.level; mode has the level mode, got mode.car."),
+        ("from to mode.car mode", "as axis.level; mode has the level mode, got mode.car."),
     ],
 )
 def test_what_an_order_cannot_be(order: str, said: str) -> None:

@@ -159,7 +159,7 @@ OF_TRIPS: list[Row] = [
     *of(TRIPS, "release.csv", "release.csv must be true, false or every_level, got 1.", 1),
     # keys that the spec does not have, and keys that it needs
     *of(TRIPS, "hierarchy.destination.finest", "is not a key of the spec", "x", changes=ENDS),
-    *of(TRIPS, "hierarchy.feature", "is not a key of the spec", "x", changes=ENDS),
+    *of(TRIPS, "hierarchy.feature", "must be left out: it is no end of trips", "x", changes=ENDS),
     *[row for key in GIVEN for row in of(TRIPS, key, f"{key} must be given.", ABSENT)],
     *of(TRIPS, "hierarchy.table", f"without a codebook each of the levels {OF_LEVELS} needs its own.", ABSENT),
     (TRIPS, {"release.finest": {"origin": "region"}}, "release.finest.destination", "must be given"),
@@ -262,7 +262,7 @@ ORDER = "release.order"
 ALONE = {"mechanism": "stability_histogram"}
 TWO_COLUMNS = "would give two columns of the published tables the name"
 OF_FEATURES: list[Row] = [
-    *of(ADULT, "input.origin", "must be left out when input.features is given", "home"),
+    (ADULT, {"input.origin": "home"}, "input.destination", "must be given"),
     *of(ADULT, "hierarchy.sex", "must list its codes by table and levels,", *({"from": of} for of in NO_CODES)),
     *of(ADULT, "hierarchy.sex.from.bins", "two numbers or more, from the smallest", [5], [5, 1], [1, 1], changes=TAKEN),
     *of(ADULT, "hierarchy.sex.from.take", "must be hour, weekday, day,", "minute", ["hour"], changes=TAKEN),
@@ -289,9 +289,15 @@ OF_FEATURES: list[Row] = [
         TRIPS, "hierarchy.from", "no feature: write input.origin: {column: …, take: …}", {"column": "code", "first": 2}
     ),
     *of(TRIPS, "input.origin.column", "must be given.", ABSENT, changes={"input.origin": {"first": 2}}),
-    *of(ADULT, "release.tree", "must be left out when input.features is given", "origin"),
+    *of(ADULT, "release.tree", "must be left out with release.order", "origin"),
+    (
+        ADULT,
+        {"release.tree": "origin", ORDER: ABSENT},
+        "release.tree",
+        "must be left out when input.origin is not given",
+    ),
     *of(ADULT, ORDER, "must be given", ABSENT),
-    (ADULT, {"input.features": ABSENT}, ORDER, "must be left out when input.features is not given"),
+    (ADULT, {"input.features": ABSENT}, "input.origin", "must be given"),
     *of(ADULT, "input.features", "must not be empty", []),
     *of(ADULT, "input.features", "must name each column once", [*FEATURES, "sex"]),
     *of(ADULT, "input.features", "case", [*FEATURES, "Sex"], changes=added("Sex")),
@@ -302,12 +308,12 @@ OF_FEATURES: list[Row] = [
     *of(ADULT, "input.count", "must not be a column of codes", "race"),
     *of(ADULT, "input.unit", "must not be a column of codes", "race"),
     *of(ADULT, ORDER, "education is missing", FEATURES[:2]),
-    *of(ADULT, ORDER, "or levels as feature.level, got age", [*FEATURES, "age"]),
+    *of(ADULT, ORDER, "or levels as axis.level, got age", [*FEATURES, "age"]),
     *of(ADULT, ORDER, "must refine each level once, got sex twice", [*FEATURES, "sex"]),
     *of(ADULT, ORDER, "must leave out no level: education.stage is missing", ["sex", "race", "education.grade"]),
     *of(ADULT, "release.finest", "{feature: level}", "stage"),
     *of(ADULT, "release.finest", "stage, grade", {"education": "year"}),
-    *of(ADULT, "release.finest", "must name features", {"age": "stage"}),
+    *of(ADULT, "release.finest", "must name axes (sex, race, education), got age", {"age": "stage"}),
     *of(ADULT, "release.records", "must be true or false", "yes"),
     *of(ADULT, "hierarchy.sex", "must be given", ABSENT),
     *of(ADULT, "hierarchy.age", "is not one of input.features", {"values": 2}),
@@ -336,6 +342,30 @@ OF_FEATURES: list[Row] = [
     *of(ADULT, "measure", "with mechanism cascade, which always", "survivors", changes={"mechanism": "cascade"}),
     *of(ADULT, "measure", "left out with mechanism stability_histogram", "all", changes=ALONE),
     *of(ADULT, "measure", "all, survivors or auto", "most"),
+]
+
+BY_MODE = changed(
+    TRIPS,
+    {"input.features": ["mode"], "hierarchy": {"origin": CODEBOOK, "destination": CODEBOOK, "mode": ["car", "bus"]}},
+)
+NAMED = {"input.features": ["origin"], "hierarchy.mode": ABSENT}
+BESIDE = {"input.features": ["origin_region"], "hierarchy.mode": ABSENT, "hierarchy.origin_region": [1]}
+HIDDEN = {"hierarchy.mode": {"levels": ["mode"]}, "mechanism": "stability_histogram"}
+OF_BOTH: list[Row] = [
+    (BY_MODE, NAMED, "input.features", "must not name origin beside input.origin"),
+    (BY_MODE, BESIDE, "input.features", f"{TWO_COLUMNS} origin_region"),
+    *of(BY_MODE, "input.destination", "must be given", ABSENT),
+    *of(BY_MODE, "hierarchy.mode", "must be given: every feature needs its codes", ABSENT),
+    *of(BY_MODE, "hierarchy.destination", "must be given: each end of trips needs its codebook", ABSENT),
+    *of(BY_MODE, "hierarchy.destination", "must be a codebook with its levels", ["m1"], {"ordered": 3}),
+    *of(BY_MODE, "hierarchy.purpose", "purpose is not one of input.features", [1]),
+    (BY_MODE, {"hierarchy": CODEBOOK}, "hierarchy.origin", "must be given"),
+    *of(BY_MODE, "release.formats", "without a codebook of mode: there is a matrix", ["omx"], changes=HIDDEN),
+    *of(BY_MODE, "release.grid", "must be left out with input.origin", ["mode", "origin"]),
+    *of(BY_MODE, "release.tree", "must be left out with release.order", "origin", changes={ORDER: ["origin", "mode"]}),
+    *of(BY_MODE, ORDER, "destination is missing", ["origin", "mode"], changes={"release.tree": ABSENT}),
+    *of(BY_MODE, "release.finest", "must name axes (origin, destination, mode), got hour", {"hour": "hour"}),
+    *of(BY_MODE, "release.finest", OF_LEVELS, "county", {"origin": "county"}),
 ]
 
 IN_FLEET = "utility.fleet"
@@ -449,7 +479,7 @@ OF_VIEWS: list[Row] = [
 
 @pytest.mark.parametrize(
     ("keys", "changes", "field", "said"),
-    [*OF_TRIPS, *OF_FEATURES, *OF_A_FLEET, *OF_VIEWS],
+    [*OF_TRIPS, *OF_FEATURES, *OF_BOTH, *OF_A_FLEET, *OF_VIEWS],
     ids=lambda given: str(given)[:60] if isinstance(given, str) else "",
 )
 def test_what_a_spec_must_not_say_is_refused_by_its_key(

@@ -1,6 +1,7 @@
 """What `utility` and `release.formats` come to: what is left out is filled in, and which levels have matrices."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from storage.tables import ENDS
 from tasks.folder.export import matrices
 from tasks.folder.export.formats import check_formats, too_many_zones
 from tasks.folder.export.sdmx import sdmx_id
+from tasks.tree.order import Tree
+from tests.support.shapes import axis_by, complete
 from tests.support.spec import SPEC
 
 FLEET = {"period": "hour", "minutes": 60, "capacity": 8, "durations": "data/minutes.csv"}
@@ -77,6 +80,19 @@ def test_matrices_have_a_limit_of_zones(tmp_path, monkeypatch):
     with pytest.raises(SpecError, match=r"at most 1 zones, and the coarsest level .* has 2") as refused:
         check_formats(["omx"], tree)
     assert refused.value.field == "release.formats"
+
+
+def test_matrices_of_attributes_have_a_limit_together(monkeypatch):
+    """All matrices of a number, one for each code, have at most as many cells as the largest matrix without attributes."""
+    axes = [replace(axis_by(complete(2, 2), end), role=end, level_names=("region", "place")) for end in ENDS]
+    tree = Tree((*axes, axis_by([[3]], "mode")), (0, 1, 0, 1, 2))
+    squares = [level for level in range(6) if matrices.is_square(tree.level_names(level), [*ENDS, None])]
+    assert squares == [2, 4, 5]
+    assert [matrices.cells_of_matrices(tree, level) for level in squares] == [(2, 1), (4, 1), (4, 3)]
+    monkeypatch.setattr(matrices, "MOST_ZONES", 6)  # 36 cells; those of level 5 are 48
+    assert too_many_zones(["omx"], tree) == [5]
+    monkeypatch.setattr(matrices, "MOST_ZONES", 7)
+    assert too_many_zones(["omx"], tree) == []
 
 
 def test_identifiers_of_sdmx_are_valid_and_differ():

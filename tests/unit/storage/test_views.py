@@ -19,10 +19,16 @@ FEATURES: list[dict[str, str | None]] = [
     {"area": "area", "school": "grade", "sex": "sex"},
 ]
 
+BY_SEX: list[dict[str, str | None]] = [
+    {"origin": None, "destination": None, "sex": "sex"},
+    {"origin": "cty", "destination": None, "sex": "sex"},
+]
+
 
 @pytest.mark.parametrize(("levels", "taken", "views"), [
     (ends((None, "cty"), ("cty", "cty"), ("cty", "trct")), [], ["all_to_cty", "cty_to_cty", "cty_to_trct"]),
     (FEATURES, [], ["by_sex", "by_area_school_grade_sex"]),
+    (BY_SEX, [], ["by_sex", "cty_to_all_by_sex"]),
     (ends(("a", "b"), ("A", "b"), ("a", "b_1")), [], ["a_to_b_1_1", "A_to_b_2", "a_to_b_1"]),
     (ends(("level", "x")), ["LEVEL_to_x"], ["level_to_x_1"]),
     (ends(("é" * 40, "b")), [], ["é" * 30 + "_1"]),
