@@ -54,8 +54,8 @@ def is_square(axes: Mapping[str, str | None], roles: Iterable[Role | None]) -> b
 
 def cells_of_matrices(tree: Tree, level: int) -> tuple[int, int]:
     """Return how many zones the matrices of a square level have, and how many combinations of codes of attributes there are."""
-    sizes, (origin, destination) = tree.sizes(level), tree.ends or (0, 1)
-    return sizes[origin], math.prod(sizes) // (sizes[origin] * sizes[destination])
+    sizes, ends = tree.sizes(level), tree.ends or (0, 1)
+    return sizes[ends[0]], math.prod(size for axis, size in enumerate(sizes) if axis not in ends)
 
 
 @dataclass(frozen=True, slots=True)
