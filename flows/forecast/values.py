@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from flows.planning.compatibility import most_measured
 from flows.planning.guarantee import CurvePoint
-from flows.planning.order import ChosenOrder
 from flows.planning.plan import Plan
+from flows.planning.views import ChosenOrder
 from storage.ledger.spending import CapTerms, Cost
 from storage.releases.approvals import Approval
 from storage.releases.parts import StatedPart

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from flows.planning.compatibility import incompatible_keys, law_of, measured_by, mechanism_asked_for, mechanism_named
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
-from flows.planning.order import ChosenOrder, chosen_order, geography_first, is_open, with_order, with_views
 from flows.planning.parts import parts_of
 from flows.planning.scheme import (
     Scheme,
@@ -17,7 +16,17 @@ from flows.planning.scheme import (
     tree_over,
 )
 from flows.planning.shares import scheme_of
-from flows.planning.views import check_settling, derived_columns, views_of
+from flows.planning.views import (
+    ChosenOrder,
+    check_settling,
+    chosen_order,
+    derived_columns,
+    geography_first,
+    is_open,
+    views_of,
+    with_order,
+    with_views,
+)
 from flows.specification.file import SpecFile, located
 from flows.specification.sections.run import RunKeys
 from storage.database.connections import store

@@ -302,12 +302,11 @@ def is_same_spec(text: str, other: str) -> bool:
 def keys_of_release(file: SpecFile) -> dict[str, Any]:
     """Return the keys of a spec on which its release depends, as written; where it is published is not among them."""
     kept = {key: value for key, value in keys_in(file.text).items() if key not in _NOT_PUBLISHED}
-    if file.spec.release.records and isinstance(kept.get("release"), dict):
-        kept["release"] = kept["release"] | {"records": True}  # `--records` sets it, whatever the file says
-    if file.spec.release.order and isinstance(
-        kept.get("release"), dict
-    ):  # chosen by what is not among the keys, if not written
-        kept["release"] = {"order": file.spec.release.order} | kept["release"]
+    if isinstance(kept.get("release"), dict):
+        if file.spec.release.records:
+            kept["release"] = kept["release"] | {"records": True}  # `--records` sets it, whatever the file says
+        if file.spec.release.order:
+            kept["release"] = {"order": file.spec.release.order} | kept["release"]  # which the file may leave out
     return kept
 
 
