@@ -11,14 +11,19 @@ _ENDS = tuple(f"input.{end}" for end in ENDS)
 _TREE, _ORDER, _FEATURES = "release.tree", "release.order", "input.features"
 _FOR_GROUPS = ("input.group", "release.group_sizes")
 GRID = "release.grid"  # takes the place of release.order
+_OF_CODEBOOKS = {"table", "levels"}  # stand in place of entries by axis where there is one codebook
 
 
 def by_axis(keys: dict[str, Any]) -> dict[str, Any]:
-    """Return a spec's keys; a hierarchy that holds one entry per axis, not one codebook for both ends of trips, is marked."""
-    domains = keys.get("hierarchy")
-    if not isinstance(domains, dict) or _given(keys).isdisjoint({_FEATURES, *_FOR_GROUPS}):
+    """Return a spec's keys; a hierarchy that holds one entry per axis, not one codebook for both ends of trips, is marked.
+
+    Entries of no axis are left out of it: `faults_of_kind` refuses them.
+    """
+    domains, given = keys.get("hierarchy"), _given(keys)
+    if not isinstance(domains, dict) or given.isdisjoint({_FEATURES, *_FOR_GROUPS}):
         return keys
-    return keys | {"hierarchy": PerAxis(domains)}
+    axes = (_axes_of(keys, given) or []) if _FEATURES in given else [*domains]
+    return keys | {"hierarchy": PerAxis({name: of for name, of in domains.items() if name in axes})}
 
 
 def faults_of_kind(keys: Mapping[str, Any]) -> Iterator[str]:
@@ -49,6 +54,18 @@ def faults_of_kind(keys: Mapping[str, Any]) -> Iterator[str]:
 def _given(keys: Mapping[str, Any]) -> set[str]:
     """Return the dotted keys of the sections `input` and `release` that have a value."""
     return {f"{part}.{key}" for part in ("input", "release") for key, value in keys[part].items() if value is not None}
+
+
+def _axes_of(keys: Mapping[str, Any], given: set[str]) -> list[str] | None:
+    """Return the axes that a spec names, ends of trips before features; None where `input.features` is no list of names."""
+    features = as_list(keys["input"].get("features") or [])
+    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
+        return None
+    return [*(ENDS if _has_ends(given) else ()), *features]
+
+
+def _has_ends(given: set[str]) -> bool:
+    return not given.isdisjoint({"input.matrix", *_ENDS})
 
 
 def _lacking(given: set[str], *needed: str) -> Iterator[str]:
@@ -108,10 +125,11 @@ def _faults_of_groups(keys: Mapping[str, Any], given: set[str]) -> Iterator[str]
 
 def _faults_by_axis(keys: Mapping[str, Any], given: set[str]) -> Iterator[str]:
     """Yield the entries per axis that `hierarchy` and `release.finest` lack or have too many, and features named like ends."""
-    has_ends = "input.matrix" in given or not given.isdisjoint(_ENDS)
-    features, finest = as_list(keys["input"].get("features") or []), keys["release"].get("finest")
-    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
-        return  # which is refused by itself
+    axes, domains, finest = _axes_of(keys, given), keys.get("hierarchy"), keys["release"].get("finest")
+    if axes is None:
+        return  # what is no list of features is refused by itself
+    has_ends = _has_ends(given)
+    features = axes[len(ENDS) :] if has_ends else axes
     if has_ends:
         for name in ENDS:
             if name in features:
@@ -121,14 +139,16 @@ def _faults_by_axis(keys: Mapping[str, Any], given: set[str]) -> Iterator[str]:
     for end in ENDS if isinstance(finest, dict) and not features else ():
         if end not in finest:
             yield f"release.finest.{end} must be given."
-    domains, axes = keys.get("hierarchy"), [*(ENDS if has_ends else ()), *features]
     if not isinstance(domains, dict) or not (features or not set(ENDS).isdisjoint(domains)):
         return  # one codebook for both ends
-    for name in axes:
-        if name not in domains:
-            needs = "every feature needs its codes" if name in features else "each end of trips needs its codebook"
-            yield f"hierarchy.{name} must be given: {needs}."
-    for name in domains if axes else ():
-        if name not in axes:
-            rule = f"{name} is not one of input.features" if features else "it is no end of trips"
-            yield f"hierarchy.{name} must be left out: {rule}."
+    missing, stray = [name for name in axes if name not in domains], [name for name in domains if name not in axes]
+    if missing and stray:
+        below = "" if _OF_CODEBOOKS.isdisjoint(stray) else f" Write {axes[0]}: {{table: …, levels: […]}}, and so on."
+        yield f"hierarchy must have an entry for each axis ({', '.join(axes)}), got {', '.join(map(str, domains))}.{below}"
+        return
+    for axis in missing:
+        needs = "every feature needs its codes" if axis in features else "each end of trips needs its codebook"
+        yield f"hierarchy.{axis} must be given: {needs}."
+    for name in stray if axes else ():
+        rule = f"{name} is not one of input.features" if features else "it is no end of trips"
+        yield f"hierarchy.{name} must be left out: {rule}."

@@ -75,8 +75,8 @@ dataset: people
 nonsense: 1
 noize: {sampler: table}
 input: {table: gone.csv, origin: a, features: [b], unknown: 2}
-hierarchy: {a: {values: 0}}
-release: {tree: up, finest: q}
+hierarchy: {b: {values: 0}}
+release: {tree: up, finest: 7}
 mechanism: 7
 privacy: {neighbours: sub, max_records_per_unit: 0, epsilon: 1, delta: 5}
 budget: {epsilon: -1}
@@ -84,8 +84,8 @@ noise: {sampler: dice}
 expected_total: true
 """
 WRONG_FIELDS = {
-    *("input.table", "input.origin", "input.unknown", "name", "nonsense", "noize", "mechanism", "expected_total"),
-    *("hierarchy.a", "hierarchy.b", "hierarchy.a.values", "release.tree", "release.order", "release.finest"),
+    *("input.table", "input.destination", "input.unknown", "name", "nonsense", "noize", "mechanism", "expected_total"),
+    *("hierarchy.origin", "hierarchy.destination", "hierarchy.b.values", "release.tree", "release.finest"),
     *("privacy.unit", "privacy.neighbours", "privacy.max_records_per_unit", "privacy.delta"),
     *("budget.epsilon", "budget.delta", "noise.sampler"),
 }

@@ -17,6 +17,7 @@ from tests.support.households import SPEC as HOMES
 from tests.support.keys import ABSENT, EDUCATION, Keys, changed, features_of
 from tests.support.keys import ADULT as ADULT_BY_RHO
 from tests.support.spec import SPEC as TRIPS
+from tests.support.spec import spec_in
 from tests.support.town import NAMES, Town, mode_of, modes
 
 PLANTED = 777_001  # a count of the confidential table
@@ -350,6 +351,7 @@ BY_MODE = changed(
 )
 NAMED = {"input.features": ["origin"], "hierarchy.mode": ABSENT}
 BESIDE = {"input.features": ["origin_region"], "hierarchy.mode": ABSENT, "hierarchy.origin_region": [1]}
+FOR_EACH = "must have an entry for each axis (origin, destination, mode)"
 HIDDEN = {"hierarchy.mode": {"levels": ["mode"]}, "mechanism": "stability_histogram"}
 OF_BOTH: list[Row] = [
     (BY_MODE, NAMED, "input.features", "must not name origin beside input.origin"),
@@ -359,7 +361,8 @@ OF_BOTH: list[Row] = [
     *of(BY_MODE, "hierarchy.destination", "must be given: each end of trips needs its codebook", ABSENT),
     *of(BY_MODE, "hierarchy.destination", "must be a codebook with its levels", ["m1"], {"ordered": 3}),
     *of(BY_MODE, "hierarchy.purpose", "purpose is not one of input.features", [1]),
-    (BY_MODE, {"hierarchy": CODEBOOK}, "hierarchy.origin", "must be given"),
+    (BY_MODE, {"hierarchy": CODEBOOK}, "hierarchy", f"{FOR_EACH}, got table, levels. Write origin: {{table: …, levels"),
+    (BY_MODE, {"hierarchy": {"home": CODEBOOK, "mode": ["m1"]}}, "hierarchy", f"{FOR_EACH}, got home, mode."),
     *of(BY_MODE, "release.formats", "without a codebook of mode: there is a matrix", ["omx"], changes=HIDDEN),
     *of(BY_MODE, "release.grid", "must be left out with input.origin", ["mode", "origin"]),
     *of(BY_MODE, "release.tree", "must be left out with release.order", "origin", changes={ORDER: ["origin", "mode"]}),
@@ -504,3 +507,13 @@ def test_what_a_spec_must_not_say_is_refused_by_its_key(
     assert line or "must be given" in error
     if line:
         assert any(part in path.read_text().splitlines()[int(line) - 1] for part in field.split("."))
+
+
+@pytest.mark.parametrize(
+    "hierarchy", [CODEBOOK, CODEBOOK | {"mode": ["m1"]}, {"from": CODEBOOK, "to": CODEBOOK, "mode": ["m1"]}]
+)
+def test_a_hierarchy_that_is_not_by_axis_is_one_problem(hierarchy, folder, own_home):
+    """Whoever adds features to the one codebook of both ends, or names axes by their columns, is told so once."""
+    read = {"table": "counted.csv", "origin": "from", "destination": "to", "features": ["mode"]}
+    path = spec_in(folder, changed(BY_MODE, {"input": read, "hierarchy": hierarchy}))
+    assert [problem.field for problem in check_answer(path).problems] == ["hierarchy"]
