@@ -84,7 +84,8 @@ class Spec(Keys):
             otherwise survivors. If left out, survivors, or auto with mechanism inftda_shrunk.
         keep_noisy_counts: Whether to keep the sealed measurements after publication.
         keep_vault: Whether to keep the true counts after publication.
-        expected_total: A guess of the number of records, for the plan. It is not published.
+        expected_total: A guess of the number of records, for the plan. It is not published. For trips with features, without
+            release.order, it decides the order, which is published: give a guess that may be known.
         public_data: Whether anybody may see the table. If true, errors against the true counts may be shown.
         utility: What `trellis compare --utility` measures on a public table. A release does not depend on it.
         supersedes: The published release that this one replaces.
