@@ -39,7 +39,9 @@ UNIVERSES = {
         (("all", "1"), ("all", "2")),  # its first level has a single area
     ),
     "lopsided": ((("a", "1"), ("b", "1"), ("b", "2")), (("p",), ("q",), ("r",))),  # axes of unequal depth
+    "with a mode": ((("a", "1"), ("a", "2"), ("b", "1")), (("p",), ("q",)), (("bus",), ("car",))),
 }
+AXES = ("origin", "destination", "mode")
 MOST = 3  # records per unit
 
 Lengths = tuple[int, ...]  # of the paths, per axis: a partition of the leaves
@@ -56,7 +58,7 @@ def cells_of(name: str, lengths: Lengths) -> list[tuple]:
 def of_unit(name: str, most: int, promised: Lengths | None, exact: bool) -> Counts:
     """Return all that a unit may contribute to a universe, a row each."""
     cells = cells_of(name, promised) if promised else None
-    return contributions(len(cells_of(name, (0, 0))), most, exact=exact, cells=cells)
+    return contributions(len(cells_of(name, (0,) * len(UNIVERSES[name]))), most, exact=exact, cells=cells)
 
 
 def histograms_of_one(name: str, most: int, promised: Lengths | None, exact: bool, lengths: Lengths) -> Counts:
@@ -115,7 +117,7 @@ def trees(name: str, first: int) -> tuple[Tree, list[Tree]]:
         tree = universe_of(paths, alternate(reached, first)).tree
         axes = (
             replace(axis, level_names=tuple(f"{end} {own + 1}" for own in range(axis.depth)))
-            for end, axis in zip(("origin", "destination"), tree.axes, strict=True)
+            for end, axis in zip(AXES, tree.axes, strict=False)
         )
         return Tree(tuple(axes), tree.steps)
 
@@ -149,7 +151,7 @@ def test_a_release_charges_every_level_with_its_sensitivity(name, first, neighbo
     whole, released = trees(name, first)
     names = [None, *(name for axis in whole.axes for name in axis.level_names)]
     reached = {  # a level named for one end is reached in the step that refines this end for so many times
-        f"{('origin', 'destination')[axis]} {whole.steps[: step + 1].count(axis)}": whole.axis_levels(step + 1)
+        f"{AXES[axis]} {whole.steps[: step + 1].count(axis)}": whole.axis_levels(step + 1)
         for step, axis in enumerate(whole.steps)
     }
     tight, at_finest = 0, 0

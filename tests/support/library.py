@@ -69,6 +69,7 @@ ROWS: dict[str, tuple[str, str, str, int, str, str, str]] = {
     "ages of three": ("unbiased_tree", "gaussian", "substitution", 3, "none", "none", "people"),
     "grid of three": ("grid", "gaussian", "substitution", 3, "none", "none", "people"),
     "sizes of three": ("group_sizes", "gaussian", "substitution", 3, "none", "none", "homes"),
+    "trips by mode": ("inftda_reconciled", "gaussian", "add_remove", 1, "one", "both", "trips by mode"),
 }
 FAMILIES = list(ROWS)[:14]  # one of each family, of which all statements are judged
 # which publish the rows that stand out by themselves too
@@ -82,6 +83,11 @@ _VIEWS: dict[tuple[str, str], dict[str, Any]] = {
     ("margins", "people"): {"views": "margins"},
     ("margins", "trips"): {"views": "margins"},
 }
+MODES = [
+    "bike",
+    "bus",
+    "car/x",
+]  # of trips by mode, at four hours, in the order and with the views that Trellis chooses
 _PAGES = {name: getattr(tasks.folder.publish.task, name) for name in ("report", "explorer", "warm_up")}
 
 
@@ -157,15 +163,15 @@ def _released(name: str, place: Path) -> PublishedRelease:
         del privacy["accountant"]
     threshold = mechanism == "stability_histogram"
     keys |= {"privacy": privacy, "noise": {} if threshold else {"sampler": "table", "law": law}}
-    if table == "trips":
-        return _trips_released(place, keys, views, land)
+    if table.startswith("trips"):
+        return _trips_released(place, keys, views, land, by_mode=table != "trips")
     made = draw_people(PEOPLE + list(ROWS).index(name))  # other people in every dataset
     keys |= GRID if family == "grid" else {"release": SPEC["release"]}
     keys["release"] = keys["release"] | {"formats": ["parquet", "csv", "xlsx"]} | rows | _VIEWS.get((views, table), {})
     return people_released(place, made, expected_total=10 * PEOPLE, **keys)
 
 
-def _trips_released(place: Path, keys: dict[str, Any], views: str, land: str) -> PublishedRelease:
+def _trips_released(place: Path, keys: dict[str, Any], views: str, land: str, *, by_mode: bool) -> PublishedRelease:
     number = int(keys["dataset"].removeprefix("library-"))
     generator = np.random.default_rng(number)
     country = draw_country(regions=2, provinces=4, municipalities=12, people=500 + number, generator=generator)
@@ -176,8 +182,23 @@ def _trips_released(place: Path, keys: dict[str, Any], views: str, land: str) ->
     written["release"] |= {"noisy_counts": True} if keys["mechanism"] != "stability_histogram" else {}
     if land == "names":
         del written["hierarchy"]["boundaries"]
+    if by_mode:
+        _add_modes(place, written, generator)
     spec.write_text(yaml.safe_dump(written))
     return release(spec)
+
+
+def _add_modes(place: Path, written: dict[str, Any], generator: np.random.Generator) -> None:
+    """Give trips a mode and an hour, in their table and in their spec."""
+    trips = pl.read_csv(place / "data/trips.csv", infer_schema=False)
+    codes = {"mode": MODES, "hour": range(4)}
+    drawn = {name: pl.Series(generator.choice(of, trips.height)) for name, of in codes.items()}
+    trips.with_columns(**drawn).write_csv(place / "data/trips.csv")
+    ends = dict.fromkeys(("origin", "destination"), written["hierarchy"])
+    written["input"]["features"] = [*codes]
+    written["hierarchy"] = ends | {"mode": MODES, "hour": {"ordered": 4}}
+    written["release"] = {"csv": "every_level", "noisy_counts": True, "formats": ["omx", "geoparquet"]}
+    written["expected_total"] = 60
 
 
 @contextmanager
