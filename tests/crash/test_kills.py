@@ -64,6 +64,24 @@ def of_grid(folder: Path) -> Path:
     return spec_in(folder, spec)
 
 
+def of_trips_by_mode(folder: Path) -> Path:
+    """Write trips with a mode, which are ordered and have the views as Trellis chooses."""
+    town = Town(folder)
+    rows = [
+        f"{one},{other},{mode},{count + len(mode)}\n" for one, other, count in town.trips for mode in ("bus", "rail")
+    ]
+    (folder / "by_mode.csv").write_text("".join(["from,to,mode,n\n", *rows]))
+    codebook = {"table": "zones.csv", "levels": ["district", "zone"]}
+    return town.spec(
+        input={"table": "by_mode.csv", "origin": "from", "destination": "to", "features": ["mode"], "count": "n"},
+        hierarchy={"origin": codebook, "destination": codebook, "mode": ["bus", "rail", "walk"]},
+        derived=None,
+        release={"noisy_counts": True},
+        mechanism="inftda_reconciled",
+        expected_total=40,
+    )
+
+
 @dataclass(frozen=True)
 class Family:
     """A release of a mechanism.
@@ -118,6 +136,13 @@ FAMILIES = {
         {0: 1, 2: 4, 4: 16, 5: 4, 6: 4, 7: 3, 8: 5},
         [0, 2, 4, 5, 6, 7, 8],
         "after commit noisy 8 trunk",
+    ),
+    "trips by mode": Family(  # the mode comes after the district of destination; margins beside the tree, and the mode by origin
+        of_trips_by_mode,
+        "inftda_reconciled",
+        dict(enumerate([1, 2, 6, 12, 24, 48, 2, 4, 4, 3, 6])),
+        range(11),
+        "after commit noisy 10 trunk",
     ),
     "margins": Family(  # the levels, and the margins beside them
         lambda folder: Wide(folder, trips(flows=40)).spec(
@@ -249,6 +274,7 @@ def test_every_durable_event_of_a_release_is_noticed(killed):
     ("unbiased trees", "before link level_3_trunk.noisy.parquet"),
     ("views", "before link level_7_trunk.noisy.parquet"),
     pytest.param("group sizes", "after commit noisy 2 trunk", marks=pytest.mark.thorough),
+    pytest.param("trips by mode", "after link level_9_trunk.noisy.parquet", marks=pytest.mark.thorough),
     pytest.param("a grid", "after commit noisy 7 trunk", marks=pytest.mark.thorough),
 ])  # fmt: skip
 def test_a_release_survives_a_kill(name, moment, killed):

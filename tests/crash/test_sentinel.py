@@ -49,6 +49,14 @@ SPEC_WITH_VIEWS = f"""
 {SPEC.replace("inftda", "cbdp").replace("y}", "y, views: {homes: {origin: municipality}, near: {near: near}}}", 1)}
 derived: {{near: {{table: near.csv, of: [origin, destination]}}}}
 """
+# The same with a mode of each pair, in the order and with the views that Trellis chooses.
+AREAS = "{table: codebook.csv, levels: [region, municipality]}"
+SPEC_BY_MODE = (
+    SPEC.replace(AREAS, f"{{origin: {AREAS}, destination: {AREAS}, mode: [car, walk]}}")
+    .replace("count: people", "count: people, features: [mode]")
+    .replace("release: {tree: destination, finest: municipality}", "release: {}")
+    .replace("inftda", BY_MODE := "inftda_reconciled")
+)
 CODEBOOK = "region,municipality\nnorth,n1\nnorth,n2\nsouth,s1\nsouth,s2\n"
 PLANTED = [918273645 + 7654321 * number for number in range(16)]  # of the pairs of municipalities, in their order
 
@@ -65,10 +73,14 @@ def write_trips(folder: Path, walks: str, row: str) -> Path:
     places = ["n1", "n2", "s1", "s2"]
     near = [f"{home},{work},{home[0] == work[0]}" for home, work in product(places, places)]
     (folder / "near.csv").write_text("\n".join(["origin,destination,near", *near]) + "\n")
-    rows = [f"{home},{work},{count}" for (home, work), count in zip(product(places, places), PLANTED, strict=True)]
-    (folder / "trips.csv").write_text("\n".join(["home,work,people", *rows, row]) + "\n")
+    pairs = [*zip(product(places, places), PLANTED, strict=True)]
+    table = ["home,work,people", *(f"{home},{work},{count}" for (home, work), count in pairs), row]
+    if walks == BY_MODE:
+        table = [f"{line},{mode}" for line, mode in zip(table, ["mode", *["car"] * len(pairs)], strict=False)]
+        table += [f"{home},{work},{count + 3456789},walk" for (home, work), count in pairs]
+    (folder / "trips.csv").write_text("\n".join(table) + "\n")
     (folder / "codebook.csv").write_text(CODEBOOK)
-    spec = SPEC_WITH_VIEWS if walks == "cbdp" else SPEC.replace("mechanism: inftda", f"mechanism: {walks}")
+    spec = {"cbdp": SPEC_WITH_VIEWS, BY_MODE: SPEC_BY_MODE}.get(walks, SPEC.replace("m: inftda", f"m: {walks}"))
     (folder / "spec.yaml").write_text(spec)
     return folder / "spec.yaml"
 
@@ -134,6 +146,7 @@ FAMILIES = [  # mechanism, sampler, how many levels have shards, and what else i
             ("inftda", "table", (1, 2, 3, 4), WHOLE | {"counts.csv"}),
             ("cbdp", "opendp", (4,), {"homes.parquet", "near.parquet", "view_homes.parquet", "view_near.parquet"}),
             ("cascade", "opendp", (1, 2, 3, 4), WHOLE),
+            (BY_MODE, "opendp", (5,), {"mode.parquet", "view_mode.parquet"}),
             ("inftda_shrunk", "opendp", (), set()),
             ("group_sizes", "opendp", (1, 2, 3), set()),
             ("sizes_chain", "opendp", (), set()),
