@@ -212,13 +212,15 @@ def check(spec: Spec) -> "PassedCheck | FailedCheck":
 @public_errors
 def compare(
     spec: Spec,
-    mechanisms: Sequence[str] = ("inftda", "inftda_reconciled"),
+    mechanisms: Sequence[str] | None = None,
     epsilons: Sequence[float] = (0.1, 1.0, 10.0),
     *,
     runs: int = 10,
     utilities: Sequence[str] = (),
 ) -> "TrialResults":
     """Return how far mechanisms are off on a public table, as `trellis compare --json` prints it; without a server and without a page.
+
+    Without mechanisms it tries inftda and inftda_reconciled, or, of group sizes, every mechanism that counts them.
 
     Raises:
         TrellisError: the spec does not declare its table public, or another refusal, as on the command line.

@@ -137,7 +137,7 @@ def numbers_of(option: str, text: str) -> list[float]:
 
 def compare_and_write(
     file: SpecFile,
-    mechanisms: list[str],
+    mechanisms: list[str] | None,
     epsilons: list[float],
     runs: int,
     out: Path | None,
@@ -155,7 +155,7 @@ def compare_and_write(
         from httpx import HTTPError
 
         from flows.parallel_trials import run_trials
-        from flows.trials.comparison import MEASURES, STATED, TRIED, comparison_answer, make_comparison
+        from flows.trials.comparison import ADDED, MEASURES, STATED, TRIED, comparison_answer, make_comparison
         from flows.trials.measures import coverage_rows, utility_rows
         from tasks.pages.comparison import comparison_page
 
@@ -171,7 +171,7 @@ def compare_and_write(
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "utility.parquet").unlink(missing_ok=True)  # of an earlier comparison
         tables = {
-            "errors": rows.select(*TRIED, *MEASURES, "seconds"),
+            "errors": rows.select(*TRIED, *MEASURES, *ADDED, "seconds"),
             "coverage": coverage_rows(rows),
             "rows": rows.select(*TRIED, *STATED),
         }

@@ -11,7 +11,7 @@ from flows.console import terminal
 from flows.console.comparison_view import show_comparison
 from flows.console.plan_view import show_check, show_decisions, show_plan, show_starter, show_synthesised
 
-_TRIED, _EPSILONS = ["inftda,inftda_reconciled"], ["0.1,1,10"]  # by `compare`, unless others are named
+_EPSILONS = ["0.1,1,10"]  # tried by `compare`, unless others are named
 
 
 def new(
@@ -110,13 +110,14 @@ def plan(
 def compare(
     spec: SpecPath,
     mechanisms: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             metavar="NAME,…",
             help="The mechanisms to try, as a spec names them; also the baselines laplace, hay, hay:pruned, hay:geometric,"
-            " hay:pruned_geometric, binary_tree and eigen_design, by which no release is made.",
+            " hay:pruned_geometric, binary_tree and eigen_design, by which no release is made. Default: inftda,inftda_reconciled; for"
+            " group sizes, every mechanism that counts them.",
         ),
-    ] = _TRIED,
+    ] = None,
     epsilon: Annotated[
         list[str], typer.Option(metavar="NUMBER,…", help="The values of ε to try. δ is the spec's.")
     ] = _EPSILONS,
@@ -147,10 +148,10 @@ def compare(
     from flows.specification.file import load_spec
 
     names, utilities = (
-        [name.strip() for name in ",".join(of).split(",") if name.strip()] for of in (mechanisms, utility or [])
+        [name.strip() for name in ",".join(of).split(",") if name.strip()] for of in (mechanisms or [], utility or [])
     )
     epsilons = numbers_of("--epsilon", ",".join(epsilon))
-    answer = compare_and_write(load_spec(spec), names, epsilons, runs, out, utilities)
+    answer = compare_and_write(load_spec(spec), names or None, epsilons, runs, out, utilities)
     print_answer(answer, as_json, partial(show_comparison, intervals=intervals))
 
 

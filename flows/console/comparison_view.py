@@ -1,6 +1,7 @@
 """Comparisons, as a person sees them."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 _FIRST = ("level", "mechanism")
 _OF_ERRORS = (*_FIRST, "maximum", "mean", "ℓ₁", "false\ndiscovery", "false\nnegative")
+_ADDED = {"emd": "EMD", "violations": "violations"}  # shown where there are any
 _OF_ROWS = (
     "\nlevel",
     "\nmechanism",
@@ -41,11 +43,17 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
     for epsilon in results.epsilons:
         at = results.at(epsilon)
         out.print(f"\n[bold]ε = {epsilon:g}[/], means of the runs; errors in records")
-        out.print(_level_table(results.levels, at, _OF_ERRORS, _errors))
+        added = {name: head for name, head in _ADDED.items() if results.has(name)}
+        out.print(_level_table(results.levels, at, (*_OF_ERRORS, *added.values()), partial(_errors, added=added)))
         out.print(
             "false discovery: of the cells with a count above 0, those with a true count of 0; false negative: of the cells with a"
             " true count, those with a count of 0 or less"
         )
+        if added:
+            out.print(
+                "EMD: the earth mover's distance, records that are too many in a group, or missing; violations: counts below 0, and"
+                " counts to which those of the next level do not add up"
+            )
         seconds = ", ".join(f"{result.mechanism} {result.seconds.mean:.2f}" for result in at)
         out.print(f"seconds of a trial: {seconds}")
         for name in results.utilities:
@@ -89,9 +97,10 @@ def _mechanism_table(numbers: "stated.TextTable") -> Table:
     return table
 
 
-def _errors(level: "LevelResult") -> list[str]:
+def _errors(level: "LevelResult", added: Iterable[str] = ()) -> list[str]:
     errors = (f"{error.mean:,.1f}" for error in (level.max_absolute, level.mean_absolute, level.l1))
-    return [*errors, *(f"{100 * rate.mean:.1f}%" for rate in (level.false_discovery, level.false_negative))]
+    rates = (f"{100 * rate.mean:.1f}%" for rate in (level.false_discovery, level.false_negative))
+    return [*errors, *rates, *(f"{of.mean:,.1f}" if (of := level.measure(name)) else "" for name in added)]
 
 
 def _show_coverage(results: "TrialResults", stated: "Sequence[MechanismResult]") -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from flows.planning.plan import Plan, make_plan
 from flows.planning.scheme import tree_over
 from flows.specification.file import SpecFile, declares_public_data
 from flows.trials.contestants import Contestant, Tried
-from flows.trials.entries import check_name, entries_of
+from flows.trials.entries import check_name, entries_of, usual_names
 from flows.trials.in_memory import PublicTable, public_table
 from flows.trials.measures import (
     AskedUtility,
@@ -31,25 +32,29 @@ from flows.trials.measures import (
     spread_of,
     utility_answer,
 )
+from flows.trials.sizes import emd_of_level, true_sizes
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
 from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
 from storage.releases.terms import Intervals, ViewTerms
-from tasks.ingest.task import read_in_memory
+from tasks.ingest.groups import read_listed
+from tasks.ingest.task import read_ends, read_in_memory
 from tasks.pages.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
 from tasks.released.estimate import Estimate
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.views import Partition, sums_of_leaves
 from tasks.validate.coverage import cells_covered, false_share, level_coverages, rows_covered
-from tasks.validate.utility import cell_errors, level_errors
+from tasks.validate.utility import cell_errors, level_errors, violations
 
 _SYNTHESISE = "Compare on public or synthetic data. `trellis synthesise` draws a synthetic set."
 
 TRIED = ("mechanism", "epsilon", "run", "level")
 
 MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_negative")
+
+ADDED = ("emd", "violations")  # of group sizes alone; of every level
 
 STATED = ("rows_covered", "row_width", "false_rows", "false_signal", "noise_rows", "noise_rows_at_most", "bound_after")
 
@@ -84,10 +89,17 @@ class Comparison:
     notes: dict[str, list[str]]
     utilities: tuple[AskedUtility, ...] = ()
 
-    @property
+    @cached_property
     def true_levels(self) -> list[Frontier]:
-        """The true nodes of levels 0 to T."""
+        """The true nodes of levels 0 to T; of group sizes the numbers of groups, where the table has those of at least each size."""
+        if self.counts_groups:
+            return true_sizes(self.table)
         return [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(self.table.levels)]
+
+    @property
+    def counts_groups(self) -> bool:
+        """Whether groups are counted by their sizes."""
+        return self.plan.mechanism.counts_groups
 
     @cached_property
     def views(self) -> "tuple[ComparedView, ...]":
@@ -107,12 +119,14 @@ class Comparison:
 
 def make_comparison(
     file: SpecFile,
-    mechanisms: Sequence[str],
+    mechanisms: Sequence[str] | None,
     epsilons: Sequence[float],
     runs: int,
     utilities: Sequence[str] = (),
 ) -> Comparison:
     """Return a comparison, with its table read; refuse a table that is not public.
+
+    Without mechanisms it is one of `usual_names`.
 
     Raises:
         SpecError: the spec does not declare its data public, a release of the table did not, or it could not be released.
@@ -125,20 +139,17 @@ def make_comparison(
             field="public_data",
             hint=_SYNTHESISE,
         )
-    if file.spec.release.group_sizes:
-        raise SpecError(
-            "release.group_sizes must be left out for a comparison, whose errors are those of counts.",
-            field="release.group_sizes",
-            hint="benchmarks/group_sizes.py compares the mechanisms of group sizes.",
-        )
-    for name in mechanisms:
+    names = usual_names(file.spec) if mechanisms is None else list(dict.fromkeys(mechanisms))
+    for name in names:
         check_name(name)
     plan = make_plan(file)
     _refuse_charged(plan)
     codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
     tree = tree_over(codebooks, file.spec) if plan.file.spec.unlisted else plan.tree
     table = public_table(tree, areas, true_counts, plan.derived)
-    asked = {name: entries_of(plan, name, epsilons) for name in dict.fromkeys(mechanisms)}
+    if plan.source.groups and plan.source.groups.listed:
+        table = replace(table, groups=read_listed(plan.source.groups.listed, read_ends(plan.source)[0])[1])
+    asked = {name: entries_of(plan, name, epsilons) for name in names}
     entries = tuple(entry for of in asked.values() for entry in of.entries)
     refused = {name: " ".join(of.reasons) for name, of in asked.items() if of.reasons}
     notes = {name: [*of.notes] for name, of in asked.items() if of.notes}
@@ -153,7 +164,7 @@ def make_comparison(
 def trials_of(comparison: Comparison, entry: Contestant, runs: Sequence[int]) -> list[dict[str, Any]]:
     """Try an entry once for each of `runs`, and return a row per run and level: what was tried, its errors, seconds, and coverage.
 
-    Of coverage there are three columns for each group of cells (`coverage_columns`), and `STATED` for the published rows, null
+    Of errors there are `MEASURES` and `ADDED`. Of coverage there are three columns for each group of cells (`coverage_columns`), and `STATED` for the published rows, null
     where there is nothing to say. Measures of the leaves (`AskedUtility.columns`) are null above the finest level. The views of
     the spec follow the levels, with their errors and what is said of their cells.
     """
@@ -173,11 +184,12 @@ def _rows_of_levels(comparison: Comparison, entry: Contestant, trial: Tried) -> 
     """Return of levels 0 to T the errors, the coverage of questions, what is said of rows, and the measures of the leaves."""
     tree, true_levels = comparison.table.tree, comparison.true_levels
     bounds = entry.bounds(tree, trial, comparison.interval_terms)
-    rows = list[dict[str, Any]]()
-    for true, nodes, covered in zip(
-        true_levels, trial.released, level_coverages(tree, true_levels, bounds), strict=True
-    ):
+    rows, levels = list[dict[str, Any]](), trial.released
+    each = zip_longest(true_levels, levels, levels[1:], level_coverages(tree, true_levels, bounds))
+    for true, nodes, below, covered in each:
         row = asdict(level_errors(tree, true, nodes)) | coverage_row(covered)
+        row["violations"] = violations(tree, nodes, below)
+        row["emd"] = emd_of_level(tree, true, nodes) if comparison.counts_groups else None
         for utility in comparison.utilities:
             is_finest = true.level == tree.depth
             row |= utility.row(tree, true, nodes) if is_finest else dict.fromkeys(utility.columns.values())
@@ -218,7 +230,7 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
     spec = comparison.plan.file.spec
     levels = [
         ComparedLevel(terms.level, dict(terms.axes), terms.possible_cells, len(true))
-        for terms, true in zip(comparison.plan.levels, comparison.table.levels, strict=True)
+        for terms, true in zip(comparison.plan.levels, comparison.true_levels, strict=True)
     ]
     levels += [
         ComparedLevel(
@@ -274,7 +286,7 @@ def _result(
     of_entry = rows.filter(mechanism=entry.name, epsilon=entry.epsilon)
     levels = list[LevelResult]()
     for (level,), tried in of_entry.group_by("level", maintain_order=True):
-        spreads: dict[str, Any] = {column: spread_of(tried[column]) for column in (*MEASURES, *STATED)}
+        spreads: dict[str, Any] = {column: spread_of(tried[column]) for column in (*MEASURES, *ADDED, *STATED)}
         levels.append(LevelResult(int(level), intervals=coverage_answer(tried), **spreads))
     seconds = spread(of_entry.filter(level=0)["seconds"].to_list())
     utility = utility_answer(utilities, of_entry)

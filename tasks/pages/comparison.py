@@ -39,6 +39,10 @@ _MEASURES = (
         "false_negative", "False negative rate", "share of the true cells with a count of 0 or less", is_log=False
     ),
 )
+_ADDED = (  # where there are any
+    _Measure("emd", "Earth mover's distance (EMD)", "records that are too many in a group, or missing"),
+    _Measure("violations", "Violations", "counts below 0, and counts to which those of the next level do not add up"),
+)
 _ONE_PANEL, _WHOLE_PAGE = 650, 960  # pixels
 _LABELS = {"more": "above 10"}
 
@@ -50,12 +54,13 @@ def comparison_page(trials: TrialResults) -> str:
         trials: the results of the comparison.
     """
     epsilons = trials.epsilons
+    shown = [*_MEASURES, *(of for of in _ADDED if trials.has(of.name))]
     return page(
         "comparison.html",
         trials=trials,
         about_questions=ABOUT_QUESTIONS,
         few=FEW_INTERVALS,
-        measures=[(measure, _measure_chart(trials, measure)) for measure in _MEASURES],
+        measures=[(measure, _measure_chart(trials, measure)) for measure in shown],
         seconds=_seconds_chart(trials),
         questions=[{"epsilon": of, "table": table} for of in epsilons if (table := trials.deviations(of)).rows],
         marked=[{"epsilon": of, "table": table} for of in epsilons if (table := _marks(trials, of)).rows],
@@ -74,7 +79,7 @@ def comparison_page(trials: TrialResults) -> str:
             for name in trials.utilities
         ],
         numbers=[
-            {"epsilon": epsilon, "tables": [(of, _numbers(trials, epsilon, of)) for of in _MEASURES]}
+            {"epsilon": epsilon, "tables": [(of, _numbers(trials, epsilon, of)) for of in shown]}
             for epsilon in epsilons
         ],
     )
@@ -87,7 +92,7 @@ def _measure_chart(trials: TrialResults, measure: _Measure) -> Markup:
         (result.mechanism, result.epsilon): [
             (level.level, of)
             for level in result.levels
-            if (of := level.measure(measure.name)).mean or not measure.is_log  # a logarithmic scale has no 0
+            if (of := level.measure(measure.name)) and (of.mean or not measure.is_log)  # a logarithmic scale has no 0
         ]
         for result in trials.results
     }
@@ -197,10 +202,10 @@ def _covered(of: GroupIntervals | None, runs: int) -> str:
 
 
 def _numbers(trials: TrialResults, epsilon: float, measure: _Measure) -> TextTable:
-    """Return a measure by level, a column per mechanism."""
+    """Return a measure by level, a column per mechanism; empty where it is none of a level."""
     results, form = trials.at(epsilon), _number if measure.is_log else partial(_share, sign="%")
     rows = [
-        [level.label, *(form(result.levels[number].measure(measure.name)) for result in results)]
+        [level.label, *(form(of) if (of := result.levels[number].measure(measure.name)) else "" for result in results)]
         for number, level in enumerate(trials.levels)
     ]
     return TextTable(["level", *(result.mechanism for result in results)], rows)

@@ -80,6 +80,9 @@ class LevelResult:
         noise_rows_at_most: what the release would say that it does not exceed; None where it would say nothing.
         bound_after: what the release would say that no error exceeds, known after the draw, records; the largest error is
             `max_absolute`. None where it would say nothing.
+        emd: of group sizes, the earth mover's distance from the true ones, records; None for other tables.
+        violations: how many counts are below 0, and of how many cells the counts of the next level do not add up to theirs; None for
+            views, which are sums.
     """
 
     level: int
@@ -96,10 +99,12 @@ class LevelResult:
     noise_rows: Spread | None
     noise_rows_at_most: Spread | None
     bound_after: Spread | None
+    emd: Spread | None = None
+    violations: Spread | None = None
 
-    def measure(self, name: str) -> Spread:
+    def measure(self, name: str) -> Spread | None:
         """Return a measure by its name."""
-        spread: Spread = getattr(self, name)
+        spread: Spread | None = getattr(self, name)
         return spread
 
 
@@ -186,6 +191,11 @@ class TrialResults:
     def utilities(self) -> dict[str, list[str]]:
         """The names of the numbers of each measure of the leaves, by measure; none where none was asked for."""
         return {name: [*numbers] for name, numbers in (self.results[0].utility or {}).items()}
+
+    def has(self, measure: str) -> bool:
+        """Return whether a measure of levels is above 0 anywhere."""
+        spreads = (level.measure(measure) for result in self.results for level in result.levels)
+        return any(of and of.max for of in spreads)
 
     def at(self, epsilon: float) -> list[MechanismResult]:
         """Return the results at one ε."""
