@@ -169,14 +169,16 @@ def compare_and_write(
     results = comparison_answer(comparison, rows, str(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "utility.parquet").unlink(missing_ok=True)  # of an earlier comparison
+        for name in ("utility", "sums"):  # of an earlier comparison
+            (folder / f"{name}.parquet").unlink(missing_ok=True)
         tables = {
             "errors": rows.select(*TRIED, *MEASURES, *ADDED, "seconds"),
             "coverage": coverage_rows(rows),
             "rows": rows.select(*TRIED, *STATED),
         }
-        if comparison.utilities:
-            tables["utility"] = utility_rows(comparison.utilities, rows)
+        for name, asked in (("utility", comparison.utilities), ("sums", comparison.sums)):
+            if asked:
+                tables[name] = utility_rows(asked, rows)
         for name, table in tables.items():
             with beside(folder / f"{name}.parquet") as written:
                 table.write_parquet(written)

@@ -37,7 +37,7 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
         results: of the comparison.
         intervals: whether coverage and width of the intervals of questions are drawn too.
     """
-    from tasks.pages.trial_results import ABOUT_QUESTIONS
+    from tasks.pages.trial_results import ABOUT_QUESTIONS, ABOUT_SUMS
 
     out.print(f"[bold]{results.name}[/], δ = {results.delta:g}, runs: {results.runs}; nothing was charged")
     for epsilon in results.epsilons:
@@ -61,6 +61,11 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
             out.print(_mechanism_table(results.utility(epsilon, name)))
         if (questions := results.deviations(epsilon)).rows:
             out.print(f"\n[bold]questions about the ordered axis[/]: {ABOUT_QUESTIONS}")
+        for name, of_epsilon in results.sums_at(epsilon).items():
+            out.print(
+                f"\n[bold]{name}[/]: {ABOUT_SUMS[name]}; mean of the runs, with the least and the most in brackets"
+            )
+            out.print(_mechanism_table(of_epsilon))
             out.print(_mechanism_table(questions))
         if stated := results.of_rows(epsilon):
             _show_rows(results, stated)
@@ -76,6 +81,8 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
 
 def _level_table(
     levels: "Sequence[ComparedLevel]",
+    for verdict in results.verdicts:
+        out.print(f"[bold]verdict:[/] {escape(verdict.text)}", soft_wrap=True)
     results: "Sequence[MechanismResult]",
     headings: Sequence[str],
     cells_of: "Callable[[LevelResult], Iterable[str]]",

@@ -27,6 +27,7 @@ from flows.trials.measures import (
     coverage_answer,
     coverage_row,
     row_columns,
+    measured_sums,
     share_columns,
     spread,
     spread_of,
@@ -34,6 +35,7 @@ from flows.trials.measures import (
 )
 from flows.trials.sizes import emd_of_level, true_sizes
 from storage.database.connections import store
+from flows.trials.verdict import verdicts
 from storage.errors import SpecError, UsageError
 from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
@@ -90,6 +92,10 @@ class Comparison:
     utilities: tuple[AskedUtility, ...] = ()
 
     @cached_property
+    @cached_property
+    def sums(self) -> tuple[AskedUtility, ...]:
+        """The measures of margins and ranges that say something of the table."""
+        return measured_sums(self.table.tree, self.true_levels[-1])
     def true_levels(self) -> list[Frontier]:
         """The true nodes of levels 0 to T; of group sizes the numbers of groups, where the table has those of at least each size."""
         if self.counts_groups:
@@ -190,9 +196,9 @@ def _rows_of_levels(comparison: Comparison, entry: Contestant, trial: Tried) -> 
         row = asdict(level_errors(tree, true, nodes)) | coverage_row(covered)
         row["violations"] = violations(tree, nodes, below)
         row["emd"] = emd_of_level(tree, true, nodes) if comparison.counts_groups else None
-        for utility in comparison.utilities:
-            is_finest = true.level == tree.depth
-            row |= utility.row(tree, true, nodes) if is_finest else dict.fromkeys(utility.columns.values())
+        for utility in (*comparison.utilities, *comparison.sums):
+            says = true.level == tree.depth and (entry.adds_up or utility not in comparison.sums)
+            row |= utility.row(tree, true, nodes) if says else dict.fromkeys(utility.columns.values())
         rows.append(row)
     stated = _stated(comparison, trial.published)
     return [row | columns for row, columns in zip(rows, stated, strict=True)]
@@ -250,10 +256,8 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
         runs=comparison.runs,
         confidence=comparison.interval_terms.confidence,
         levels=levels,
-        results=[
-            _result(entry, rows, comparison.utilities, is_ordered=bool(comparison.plan.tree.ordered))
-            for entry in comparison.entries
-        ],
+        results=[_result(comparison, entry, rows) for entry in comparison.entries],
+        verdicts=verdicts(comparison.entries, comparison.sums, rows, comparison.runs),
         refused=comparison.refused,
         notes=comparison.notes,
         folder=folder,
@@ -280,15 +284,14 @@ def _refuse_charged(plan: Plan) -> None:
                 )
 
 
-def _result(
-    entry: Contestant, rows: pl.DataFrame, utilities: Sequence[AskedUtility], *, is_ordered: bool
-) -> MechanismResult:
+def _result(comparison: Comparison, entry: Contestant, rows: pl.DataFrame) -> MechanismResult:
     of_entry = rows.filter(mechanism=entry.name, epsilon=entry.epsilon)
     levels = list[LevelResult]()
     for (level,), tried in of_entry.group_by("level", maintain_order=True):
         spreads: dict[str, Any] = {column: spread_of(tried[column]) for column in (*MEASURES, *ADDED, *STATED)}
         levels.append(LevelResult(int(level), intervals=coverage_answer(tried), **spreads))
     seconds = spread(of_entry.filter(level=0)["seconds"].to_list())
-    utility = utility_answer(utilities, of_entry)
+    utility, sums = (utility_answer(of, of_entry) for of in (comparison.utilities, comparison.sums))
+    is_ordered = bool(comparison.plan.tree.ordered)
     deviations = {name: math.sqrt(variance) for name, variance in entry.variances.items()} if is_ordered else {}
-    return MechanismResult(entry.name, entry.epsilon, entry.sigmas, seconds, levels, utility, deviations)
+    return MechanismResult(entry.name, entry.epsilon, entry.sigmas, seconds, levels, utility, deviations, sums or {})

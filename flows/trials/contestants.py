@@ -52,6 +52,16 @@ class Contestant(ABC):
     epsilon: float
 
     @property
+    def adds_up(self) -> bool:
+        """Whether levels are sums of the leaves, so that these answer every question."""
+        return True
+
+    @property
+    def makes_releases(self) -> bool:
+        """Whether a release can be made by it."""
+        return False
+
+    @property
     @abstractmethod
     def sigmas(self) -> list[float]:
         """σ of levels 0 to T, 0 where a level is exact."""

@@ -47,6 +47,12 @@ class Entry(Contestant):
     plan: Plan
 
     @property
+    def makes_releases(self) -> bool:
+        """Whether a release is made by it: not by a relaxation, whose group sizes need not add up."""
+        groups = self.plan.mechanism.of_groups
+        return groups is None or groups.is_consistent
+
+    @property
     def sigmas(self) -> list[float]:
         """σ of levels 0 to T, 0 where a level is exact."""
         return [noise.sigma for noise in self.noises]
@@ -75,7 +81,7 @@ class Entry(Contestant):
         sampler = plan.scheme.law.samplers[release.terms.sampler].draw
         trial = try_release(table, release, reserved_charges(release.id, release.parts), plan.mechanism, sampler)
         groups = plan.mechanism.of_groups
-        return RelaxedTrial(trial.job, groups.estimate) if groups and not groups.is_consistent else trial
+        return RelaxedTrial(trial.job, groups.estimate) if groups and not self.makes_releases else trial
 
     def bounds(self, tree: Tree, trial: Trial, terms: Intervals) -> list[Bounds | None]:
         """Return the intervals of levels 0 to T as a release would state them; None where it would state none."""

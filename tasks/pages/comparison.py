@@ -11,6 +11,7 @@ from tasks.pages.svg import INK, Layer, Row, Scale, chart, levels_axis, linear_a
 from tasks.pages.templates import page
 from tasks.pages.trial_results import (
     ABOUT_QUESTIONS,
+    ABOUT_SUMS,
     GroupIntervals,
     LevelResult,
     MechanismResult,
@@ -59,6 +60,15 @@ def comparison_page(trials: TrialResults) -> str:
         "comparison.html",
         trials=trials,
         about_questions=ABOUT_QUESTIONS,
+        sums=[
+            {
+                "name": name,
+                "about": about,
+                "tables": [{"epsilon": of, "table": trials.sums_at(of)[name]} for of in epsilons],
+            }
+            for name, about in ABOUT_SUMS.items()
+            if name in trials.sums_at(epsilons[0])
+        ],
         few=FEW_INTERVALS,
         measures=[(measure, _measure_chart(trials, measure)) for measure in shown],
         seconds=_seconds_chart(trials),

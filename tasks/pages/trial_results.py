@@ -16,6 +16,13 @@ QUESTIONS: Mapping[str, str] = MappingProxyType(
         "sets": "dense sets",
     }
 )  # about an ordered axis, and what people call them
+ABOUT_SUMS: Mapping[str, str] = MappingProxyType(
+    {
+        "margins": "the mean absolute error of the totals of one axis, records, as sums of the finest counts",
+        "ranges": "the mean absolute error of all ranges of an ordered axis, records, as sums of the finest counts; where two axes have an"
+        " order, of 10,000 ranges of both at once",
+    }
+)  # what readers add up
 ABOUT_QUESTIONS = (
     "the root of the mean variance of all such questions, records, computed from the noise alone; rounding adds about 1/6 to the"
     " variance of a range. Nodes are those of every level. A dense set has each leaf with a probability from 1/4 to 1. Mechanisms"
@@ -119,6 +126,8 @@ class MechanismResult:
             no run has it. None where no measure was asked for.
         deviations: by `QUESTIONS`, the root of their mean variance before rounding, records, computed from the noise alone; empty
             without an ordered axis, and where the counts have a part in it.
+        sums: mean absolute errors of what readers add up from the leaves, records, by what it is: `margins`, the totals of one axis,
+            by axis and level, and `ranges` of ordered axes, by axis. None where counts do not add up.
     """
 
     mechanism: str
@@ -128,6 +137,40 @@ class MechanismResult:
     levels: Sequence[LevelResult]
     utility: Mapping[str, Mapping[str, Spread | None]] | None = None
     deviations: Mapping[str, float] = field(default_factory=dict)
+    sums: Mapping[str, Mapping[str, Spread | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """Which mechanism has the least error in something, and by how much.
+
+    Attributes:
+        best: the mechanism; of those by which a release can be made, where there are any.
+        next: the one that comes next; None where no other was tried.
+        ratio: its error over that of the next one, means of the runs; None without a next one, or where that has no error.
+        is_clear: whether the two are more than two standard errors of their difference apart.
+    """
+
+    best: str
+    next: str | None
+    ratio: float | None
+    is_clear: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a comparison comes to at one ε.
+
+    Attributes:
+        leads: by what the errors are in: the `leaves` (their ℓ₁), `margins` and `ranges`, where there are any.
+        text: all of it in two sentences.
+    """
+
+    epsilon: float
+    leads: Mapping[str, Lead]
+    text: str
+
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +217,7 @@ class TrialResults:
     levels: Sequence[ComparedLevel]
     results: Sequence[MechanismResult]
     refused: Mapping[str, str]
+        verdicts: which mechanism is best, at every ε.
     notes: Mapping[str, Sequence[str]]
     folder: str
 
@@ -188,6 +232,7 @@ class TrialResults:
         return list(dict.fromkeys(result.mechanism for result in self.results))
 
     @property
+    verdicts: Sequence[Verdict] = ()
     def utilities(self) -> dict[str, list[str]]:
         """The names of the numbers of each measure of the leaves, by measure; none where none was asked for."""
         return {name: [*numbers] for name, numbers in (self.results[0].utility or {}).items()}
@@ -210,6 +255,14 @@ class TrialResults:
         return [
             result
             for result in self.at(epsilon)
+    def sums_at(self, epsilon: float) -> dict[str, TextTable]:
+        """Return the errors at one ε in what readers add up, by `ABOUT_SUMS`."""
+        kinds = {kind: [*names] for kind, names in self.results[0].sums.items()}
+        return {
+            kind: self._means(epsilon, names, lambda result, of=kind: result.sums.get(of))
+            for kind, names in kinds.items()
+        }
+
             if any(level.intervals or level.rows_covered for level in result.levels)
         ]
 
@@ -228,6 +281,14 @@ class TrialResults:
         rows = [
             [result.mechanism] + [spread.written("{:,.2f}".format) if spread else "–" for spread in measured.values()]
             for result in self.at(epsilon)
-            if (measured := (result.utility or {}).get(name))
+            if (measured := numbers(result))
         ]
-        return TextTable(["mechanism", *self.utilities[name]], rows)
+        return TextTable(["mechanism", *heads], rows)
+        return self._means(epsilon, self.utilities[name], lambda result: (result.utility or {}).get(name))
+
+    def _means(
+        self,
+        epsilon: float,
+        heads: Sequence[str],
+        numbers: Callable[[MechanismResult], Mapping[str, Spread | None] | None],
+    ) -> TextTable:
