@@ -28,6 +28,7 @@ from storage.releases.register import how_to_go_on
 
 if TYPE_CHECKING:
     from flows.planning.plan import Plan
+    from flows.trials.made_up import Like
     from storage.releases.register import Release
     from tasks.pages.trial_results import TrialResults
 
@@ -142,8 +143,9 @@ def compare_and_write(
     runs: int,
     out: Path | None,
     utilities: Sequence[str] = (),
+    like: "Like | None" = None,
 ) -> "TrialResults":
-    """Compare mechanisms on the table of a spec, write the page, the rows and the figures, and return the results.
+    """Compare mechanisms on the table of a spec, or on a made-up one like it, write the page, the rows and the figures, and return the results.
 
     Without a named folder each comparison has a new one. In a named folder it replaces an earlier comparison.
 
@@ -159,7 +161,7 @@ def compare_and_write(
         from flows.trials.measures import coverage_rows, utility_rows
         from tasks.pages.comparison import comparison_page
 
-        comparison = make_comparison(file, mechanisms, epsilons, runs, utilities)
+        comparison = make_comparison(file, mechanisms, epsilons, runs, utilities, like)
         with terminal.trials_progress(len(comparison.entries) * runs) as tried:
             try:
                 rows, run, task_runs = run_trials(comparison, tried)

@@ -141,17 +141,39 @@ def compare(
             metavar="NAME,…", help="Also measure how useful the counts are, such as fleet; the spec's utility says how."
         ),
     ] = None,
+    like: Annotated[
+        bool,
+        typer.Option(
+            "--like",
+            help="Compare on a made-up table of the same shape, from the spec and its public tables alone. The table itself is not"
+            " opened, and need not be public or there.",
+        ),
+    ] = False,
+    total: Annotated[
+        int | None,
+        typer.Option(help="With --like: how many records the made-up table has. Default: the spec's expected_total."),
+    ] = None,
+    skew: Annotated[
+        float | None,
+        typer.Option(
+            help="With --like: how unequal its cells are, as the σ of their logarithms. 0 makes all alike; with 2, the default, one cell"
+            " in forty has more than 50 times the records of the middle one."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try mechanisms on a public table, and measure their errors against the true counts. Charges and releases nothing."""
+    """Try mechanisms on a public table or on a made-up one, and measure their errors against its counts. Charges and releases nothing."""
     from flows.cli.runs import compare_and_write, numbers_of
     from flows.specification.file import load_spec
+    from flows.trials.made_up import like_of
 
     names, utilities = (
         [name.strip() for name in ",".join(of).split(",") if name.strip()] for of in (mechanisms or [], utility or [])
     )
     epsilons = numbers_of("--epsilon", ",".join(epsilon))
-    answer = compare_and_write(load_spec(spec), names or None, epsilons, runs, out, utilities)
+    answer = compare_and_write(
+        load_spec(spec), names or None, epsilons, runs, out, utilities, like_of(like=like, total=total, skew=skew)
+    )
     print_answer(answer, as_json, partial(show_comparison, intervals=intervals))
 
 

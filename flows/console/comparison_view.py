@@ -39,6 +39,11 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
     """
     from tasks.pages.trial_results import ABOUT_QUESTIONS, ABOUT_SUMS
 
+    if made_up := results.made_up:
+        out.print(
+            f"[bold yellow]made up:[/] the table was drawn at random in the shape of {escape(results.name)}, with about"
+            f" {made_up.total:,} records and skew {made_up.skew:g}; the table of the spec was not opened"
+        )
     out.print(f"[bold]{results.name}[/], δ = {results.delta:g}, runs: {results.runs}; nothing was charged")
     for epsilon in results.epsilons:
         at = results.at(epsilon)
@@ -56,16 +61,16 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
             )
         seconds = ", ".join(f"{result.mechanism} {result.seconds.mean:.2f}" for result in at)
         out.print(f"seconds of a trial: {seconds}")
-        for name in results.utilities:
-            out.print(f"\n[bold]utility {name}[/], mean of the runs, with the least and the most in brackets")
-            out.print(_mechanism_table(results.utility(epsilon, name)))
-        if (questions := results.deviations(epsilon)).rows:
-            out.print(f"\n[bold]questions about the ordered axis[/]: {ABOUT_QUESTIONS}")
         for name, of_epsilon in results.sums_at(epsilon).items():
             out.print(
                 f"\n[bold]{name}[/]: {ABOUT_SUMS[name]}; mean of the runs, with the least and the most in brackets"
             )
             out.print(_mechanism_table(of_epsilon))
+        for name in results.utilities:
+            out.print(f"\n[bold]utility {name}[/], mean of the runs, with the least and the most in brackets")
+            out.print(_mechanism_table(results.utility(epsilon, name)))
+        if (questions := results.deviations(epsilon)).rows:
+            out.print(f"\n[bold]questions about the ordered axis[/]: {ABOUT_QUESTIONS}")
             out.print(_mechanism_table(questions))
         if stated := results.of_rows(epsilon):
             _show_rows(results, stated)
@@ -76,13 +81,13 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
         out.print(f"[bold yellow]not tried:[/] {mechanism}: {reason}")
     for mechanism, notes in results.notes.items():
         out.print(f"[bold yellow]note:[/] for {mechanism}, {' '.join(notes)}")
+    for verdict in results.verdicts:
+        out.print(f"[bold]verdict:[/] {escape(verdict.text)}", soft_wrap=True)
     out.print(f"page: {results.folder}/index.html", soft_wrap=True)
 
 
 def _level_table(
     levels: "Sequence[ComparedLevel]",
-    for verdict in results.verdicts:
-        out.print(f"[bold]verdict:[/] {escape(verdict.text)}", soft_wrap=True)
     results: "Sequence[MechanismResult]",
     headings: Sequence[str],
     cells_of: "Callable[[LevelResult], Iterable[str]]",

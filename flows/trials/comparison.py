@@ -1,7 +1,7 @@
 """A comparison of mechanisms on a public table: each is tried in memory several times, and compared with the true counts.
 
 Nothing is charged and nothing is stored. Errors against the true counts are as confidential as the counts, so a table
-is accepted only if its spec declares it public.
+is accepted only if its spec declares it public. In place of a confidential one a made-up table is drawn.
 """
 
 import math
@@ -21,28 +21,29 @@ from flows.specification.file import SpecFile, declares_public_data
 from flows.trials.contestants import Contestant, Tried
 from flows.trials.entries import check_name, entries_of, usual_names
 from flows.trials.in_memory import PublicTable, public_table
+from flows.trials.made_up import Like, made_up_of, made_up_table
 from flows.trials.measures import (
     AskedUtility,
     asked_utilities,
     coverage_answer,
     coverage_row,
-    row_columns,
     measured_sums,
+    row_columns,
     share_columns,
     spread,
     spread_of,
     utility_answer,
 )
 from flows.trials.sizes import emd_of_level, true_sizes
-from storage.database.connections import store
 from flows.trials.verdict import verdicts
+from storage.database.connections import store
 from storage.errors import SpecError, UsageError
 from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
 from storage.releases.terms import Intervals, ViewTerms
 from tasks.ingest.groups import read_listed
 from tasks.ingest.task import read_ends, read_in_memory
-from tasks.pages.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
+from tasks.pages.trial_results import ComparedLevel, LevelResult, MadeUp, MechanismResult, TrialResults
 from tasks.released.estimate import Estimate
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
@@ -50,7 +51,7 @@ from tasks.tree.views import Partition, sums_of_leaves
 from tasks.validate.coverage import cells_covered, false_share, level_coverages, rows_covered
 from tasks.validate.utility import cell_errors, level_errors, violations
 
-_SYNTHESISE = "Compare on public or synthetic data. `trellis synthesise` draws a synthetic set."
+_LIKE = "Compare on a made-up table of the same shape with --like, or on public data."
 
 TRIED = ("mechanism", "epsilon", "run", "level")
 
@@ -81,6 +82,7 @@ class Comparison:
         refused: per mechanism that cannot be tried, at some ε or at any, why.
         notes: per mechanism for which not all of the spec holds, what was left out, and why.
         utilities: the measures of the leaves that are asked for.
+        made_up: how the table was drawn, if it is made up.
     """
 
     plan: Plan
@@ -90,12 +92,14 @@ class Comparison:
     refused: dict[str, str]
     notes: dict[str, list[str]]
     utilities: tuple[AskedUtility, ...] = ()
+    made_up: MadeUp | None = None
 
-    @cached_property
     @cached_property
     def sums(self) -> tuple[AskedUtility, ...]:
         """The measures of margins and ranges that say something of the table."""
         return measured_sums(self.table.tree, self.true_levels[-1])
+
+    @cached_property
     def true_levels(self) -> list[Frontier]:
         """The true nodes of levels 0 to T; of group sizes the numbers of groups, where the table has those of at least each size."""
         if self.counts_groups:
@@ -129,32 +133,29 @@ def make_comparison(
     epsilons: Sequence[float],
     runs: int,
     utilities: Sequence[str] = (),
+    like: Like | None = None,
 ) -> Comparison:
-    """Return a comparison, with its table read; refuse a table that is not public.
+    """Return a comparison, with its table read, or made up; refuse a table that is not public.
 
-    Without mechanisms it is one of `usual_names`.
+    Without mechanisms it is one of `usual_names`. With `like` the confidential table is not opened, and need not be there.
 
     Raises:
         SpecError: the spec does not declare its data public, a release of the table did not, or it could not be released.
         UsageError: a mechanism or a measure is unknown, an ε is out of range, or nothing is left to compare.
         InputError: the table, a codebook or a table of a measure breaks a rule.
     """
-    if not file.spec.public_data:
+    if like is None and not file.spec.public_data:
         raise SpecError(
             "public_data must be true for a comparison: errors against the true counts reveal confidential data.",
             field="public_data",
-            hint=_SYNTHESISE,
+            hint=_LIKE,
         )
     names = usual_names(file.spec) if mechanisms is None else list(dict.fromkeys(mechanisms))
     for name in names:
         check_name(name)
-    plan = make_plan(file)
-    _refuse_charged(plan)
-    codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
-    tree = tree_over(codebooks, file.spec) if plan.file.spec.unlisted else plan.tree
-    table = public_table(tree, areas, true_counts, plan.derived)
-    if plan.source.groups and plan.source.groups.listed:
-        table = replace(table, groups=read_listed(plan.source.groups.listed, read_ends(plan.source)[0])[1])
+    plan = make_plan(replace(file, is_closed=like is not None))
+    made_up = made_up_of(plan, like) if like else None
+    table = made_up_table(plan, made_up) if made_up else _read(plan)
     asked = {name: entries_of(plan, name, epsilons) for name in names}
     entries = tuple(entry for of in asked.values() for entry in of.entries)
     refused = {name: " ".join(of.reasons) for name, of in asked.items() if of.reasons}
@@ -163,8 +164,20 @@ def make_comparison(
         raise UsageError(
             f"--mechanisms: none of them can be tried. {next(iter(refused.values()))}", field="--mechanisms"
         )
-    comparison = Comparison(plan, table, entries, runs, refused, notes)
-    return replace(comparison, utilities=asked_utilities(file, tree, comparison.true_levels[-1], utilities))
+    comparison = Comparison(plan, table, entries, runs, refused, notes, made_up=made_up)
+    return replace(comparison, utilities=asked_utilities(file, table.tree, comparison.true_levels[-1], utilities))
+
+
+def _read(plan: Plan) -> PublicTable:
+    """Return the table of a spec, which may be seen."""
+    _refuse_charged(plan)
+    spec, groups = plan.file.spec, plan.source.groups
+    codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
+    tree = tree_over(codebooks, spec) if spec.unlisted else plan.tree
+    table = public_table(tree, areas, true_counts, plan.derived)
+    if groups is None or groups.listed is None:
+        return table
+    return replace(table, groups=read_listed(groups.listed, read_ends(plan.source)[0])[1])
 
 
 def trials_of(comparison: Comparison, entry: Contestant, runs: Sequence[int]) -> list[dict[str, Any]]:
@@ -257,6 +270,7 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
         confidence=comparison.interval_terms.confidence,
         levels=levels,
         results=[_result(comparison, entry, rows) for entry in comparison.entries],
+        made_up=comparison.made_up,
         verdicts=verdicts(comparison.entries, comparison.sums, rows, comparison.runs),
         refused=comparison.refused,
         notes=comparison.notes,
@@ -280,7 +294,7 @@ def _refuse_charged(plan: Plan) -> None:
                     f"{seen} was charged by release {release_id}, whose spec did not set public_data: true."
                     " Errors against the true counts would reveal what that release protects.",
                     field="input.table",
-                    hint=_SYNTHESISE,
+                    hint=_LIKE,
                 )
 
 

@@ -171,6 +171,17 @@ class Verdict:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class MadeUp:
+    """How a made-up table was drawn.
+
+    Attributes:
+        total: about how many records it has.
+        skew: σ of the logarithms of what its leaves expect; of group sizes, of the regions' numbers of groups.
+    """
+
+    total: int
+    skew: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +217,8 @@ class TrialResults:
         refused: per mechanism that could not be tried, at some ε or at any, why.
         notes: per mechanism for which not all of the spec holds, what was left out, and why.
         folder: where the page and the rows are.
+        verdicts: which mechanism is best, at every ε.
+        made_up: how the table was drawn, if it is made up; None where a public one was read.
     """
 
     name: str
@@ -217,9 +230,10 @@ class TrialResults:
     levels: Sequence[ComparedLevel]
     results: Sequence[MechanismResult]
     refused: Mapping[str, str]
-        verdicts: which mechanism is best, at every ε.
     notes: Mapping[str, Sequence[str]]
     folder: str
+    verdicts: Sequence[Verdict] = ()
+    made_up: MadeUp | None = None
 
     @property
     def epsilons(self) -> list[float]:
@@ -232,7 +246,6 @@ class TrialResults:
         return list(dict.fromkeys(result.mechanism for result in self.results))
 
     @property
-    verdicts: Sequence[Verdict] = ()
     def utilities(self) -> dict[str, list[str]]:
         """The names of the numbers of each measure of the leaves, by measure; none where none was asked for."""
         return {name: [*numbers] for name, numbers in (self.results[0].utility or {}).items()}
@@ -241,6 +254,14 @@ class TrialResults:
         """Return whether a measure of levels is above 0 anywhere."""
         spreads = (level.measure(measure) for result in self.results for level in result.levels)
         return any(of and of.max for of in spreads)
+
+    def sums_at(self, epsilon: float) -> dict[str, TextTable]:
+        """Return the errors at one ε in what readers add up, by `ABOUT_SUMS`."""
+        kinds = {kind: [*names] for kind, names in self.results[0].sums.items()}
+        return {
+            kind: self._means(epsilon, names, lambda result, of=kind: result.sums.get(of))
+            for kind, names in kinds.items()
+        }
 
     def at(self, epsilon: float) -> list[MechanismResult]:
         """Return the results at one ε."""
@@ -255,14 +276,6 @@ class TrialResults:
         return [
             result
             for result in self.at(epsilon)
-    def sums_at(self, epsilon: float) -> dict[str, TextTable]:
-        """Return the errors at one ε in what readers add up, by `ABOUT_SUMS`."""
-        kinds = {kind: [*names] for kind, names in self.results[0].sums.items()}
-        return {
-            kind: self._means(epsilon, names, lambda result, of=kind: result.sums.get(of))
-            for kind, names in kinds.items()
-        }
-
             if any(level.intervals or level.rows_covered for level in result.levels)
         ]
 
@@ -278,12 +291,6 @@ class TrialResults:
 
     def utility(self, epsilon: float, name: str) -> TextTable:
         """Return the numbers of a measure of the leaves: means, with the least and the most in brackets; a dash where no run has one."""
-        rows = [
-            [result.mechanism] + [spread.written("{:,.2f}".format) if spread else "–" for spread in measured.values()]
-            for result in self.at(epsilon)
-            if (measured := numbers(result))
-        ]
-        return TextTable(["mechanism", *heads], rows)
         return self._means(epsilon, self.utilities[name], lambda result: (result.utility or {}).get(name))
 
     def _means(
@@ -292,3 +299,9 @@ class TrialResults:
         heads: Sequence[str],
         numbers: Callable[[MechanismResult], Mapping[str, Spread | None] | None],
     ) -> TextTable:
+        rows = [
+            [result.mechanism] + [spread.written("{:,.2f}".format) if spread else "–" for spread in measured.values()]
+            for result in self.at(epsilon)
+            if (measured := numbers(result))
+        ]
+        return TextTable(["mechanism", *heads], rows)

@@ -157,7 +157,7 @@ def test_a_table_that_was_charged_is_compared_only_if_that_release_said_it_may_b
         with pytest.raises(SpecError, match=said) as refused:
             make_comparison(spec, ["inftda"], [1.0], runs=1)
         assert refused.value.field == "input.table"
-        assert "synthesise" in refused.value.hint
+        assert "--like" in refused.value.hint
     if not said_public:
         with store() as con:
             advance(con, charged.id, 2, "void")
