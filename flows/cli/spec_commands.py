@@ -179,10 +179,10 @@ def compare(
 
 def synthesise(
     kind: Annotated[
-        Literal["country", "binary", "random", "survey", "shuttle", "households", "taxis"],
+        Literal["country", "binary", "random", "survey", "city", "shuttle", "households", "taxis"],
         typer.Argument(
             help="The country of the demonstration, one of the paper's sets by its hierarchy, a travel survey of 150 zones, a"
-            " city of 130 stops with shuttles and buses, households of a country, or what taxis do in the zones of a city."
+            " city of 48 zones with its trips by mode and hour, a city of 130 stops with shuttles and buses, households of a country, or what taxis do in the zones of a city."
         ),
     ],
     out: Annotated[
