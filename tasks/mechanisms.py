@@ -370,6 +370,8 @@ MECHANISMS = {
     )
 }
 
+USUALLY_COMPARED = "inftda", "inftda_reconciled"  # where nobody names others
+
 
 def can_settle_views(tree: Tree) -> bool:
     """Return whether a tree has few enough leaves to be settled together with views."""

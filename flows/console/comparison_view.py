@@ -47,7 +47,7 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
     out.print(f"[bold]{results.name}[/], δ = {results.delta:g}, runs: {results.runs}; nothing was charged")
     for epsilon in results.epsilons:
         at = results.at(epsilon)
-        out.print(f"\n[bold]ε = {epsilon:g}[/], means of the runs; errors in records")
+        out.print(f"\n[bold]ε = {epsilon:g}[/], means of the runs; errors in {results.counted}")
         added = {name: head for name, head in _ADDED.items() if results.has(name)}
         out.print(_level_table(results.levels, at, (*_OF_ERRORS, *added.values()), partial(_errors, added=added)))
         out.print(

@@ -271,6 +271,7 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
         levels=levels,
         results=[_result(comparison, entry, rows) for entry in comparison.entries],
         made_up=comparison.made_up,
+        counted="groups" if comparison.counts_groups else "records",
         verdicts=verdicts(comparison.entries, comparison.sums, rows, comparison.runs),
         refused=comparison.refused,
         notes=comparison.notes,

@@ -21,7 +21,7 @@ from storage.errors import SpecError, UsageError
 from storage.ledger.books import reserved_charges
 from storage.releases.terms import ALL, SURVIVORS, Intervals
 from tasks.laws.law import Law, LevelNoise
-from tasks.mechanisms import MECHANISMS, Mechanism, can_settle_views, mechanism_with
+from tasks.mechanisms import MECHANISMS, USUALLY_COMPARED, Mechanism, can_settle_views, mechanism_with
 from tasks.tree.order import Tree
 from tasks.unbiased.variance import tree_variances
 from tasks.unbiased.workloads import mean_variances
@@ -73,7 +73,7 @@ class Entry(Contestant):
         precisions = [0.0] * scheme.tree.depth + [1 / measured[-1].variance]
         return mean_variances(tree_variances(scheme.tree, precisions), scheme.tree.ordered)
 
-    def try_on(self, table: PublicTable) -> Trial:
+    def try_on(self, table: PublicTable) -> Trial | RelaxedTrial:
         """Make a release in memory, by the steps of a release."""
         plan = self.plan
         release = reserved_release(plan, self.name, Path())
@@ -116,7 +116,7 @@ def usual_names(spec: Spec) -> list[str]:
     """Return what is tried where nobody names anything: of group sizes every mechanism that counts them."""
     if spec.release.group_sizes:
         return [name for name, mechanism in MECHANISMS.items() if mechanism.counts_groups]
-    return ["inftda", "inftda_reconciled"]
+    return [*USUALLY_COMPARED]
 
 
 def check_name(name: str) -> None:

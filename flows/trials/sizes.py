@@ -4,25 +4,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flows.trials.in_memory import PublicTable, Trial
+from flows.trials.in_memory import PublicTable
 from tasks.sizes.estimators import Estimator
 from tasks.sizes.intervals import own_source
 from tasks.sizes.tables import earth_movers, sizes_of
 from tasks.sizes.task import estimated_sizes
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, root_of
+from tasks.tree.job import Job
 from tasks.tree.order import Tree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RelaxedTrial(Trial):
+class RelaxedTrial:
     """A trial of a mechanism whose group sizes need not add up over regions: no release states them, and each level is as it was made.
 
     Attributes:
+        job: the work of the trial, all of it done.
         estimate: makes group sizes of what was measured.
+        published: nothing: no release is made by it.
     """
 
+    job: Job
     estimate: Estimator
+    published: None = None
 
     @property
     def released(self) -> list[Frontier]:
@@ -31,10 +36,6 @@ class RelaxedTrial(Trial):
         measured = [part.level for part in parts if part.is_measured]
         made = dict(zip(measured, estimated_sizes(self.job, self.estimate), strict=True))
         return _levels(tree, [made[own_source(level, measured)] for level in range(1, tree.depth + 1)])
-
-    @property
-    def published(self) -> None:
-        """Nothing: no release is made by it."""
 
 
 def true_sizes(table: PublicTable) -> list[Frontier]:

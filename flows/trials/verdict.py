@@ -72,7 +72,7 @@ def _is_less(one: Sequence[float], other: Sequence[float]) -> bool:
 
 def _who_leads(leads: Mapping[str, Lead]) -> str:
     """Return a clause on every mechanism that leads in something."""
-    clauses = []
+    clauses = list[str]()
     ordered = sorted(leads.items(), key=lambda of: [lead.best for lead in leads.values()].index(of[1].best))
     for best, of_best in groupby(ordered, key=lambda of: of[1].best):
         shares = [f"in {question}{_share(lead)}" for question, lead in of_best]

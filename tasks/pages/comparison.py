@@ -1,7 +1,7 @@
 """The page of a comparison: one self-contained HTML file, with the figures that the papers show."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from markupsafe import Markup
@@ -31,10 +31,11 @@ class _Measure:
     is_log: bool = True
 
 
+_COUNTED = "records"  # or groups
 _MEASURES = (
-    _Measure("max_absolute", "Maximum absolute error", "records"),
-    _Measure("mean_absolute", "Mean absolute error", "records"),
-    _Measure("l1", "Sum of absolute errors (ℓ₁)", "records"),
+    _Measure("max_absolute", "Maximum absolute error", _COUNTED),
+    _Measure("mean_absolute", "Mean absolute error", _COUNTED),
+    _Measure("l1", "Sum of absolute errors (ℓ₁)", _COUNTED),
     _Measure("false_discovery", "False discovery rate", "share of the cells with a count above 0", is_log=False),
     _Measure(
         "false_negative", "False negative rate", "share of the true cells with a count of 0 or less", is_log=False
@@ -55,7 +56,8 @@ def comparison_page(trials: TrialResults) -> str:
         trials: the results of the comparison.
     """
     epsilons = trials.epsilons
-    shown = [*_MEASURES, *(of for of in _ADDED if trials.has(of.name))]
+    measures = (replace(of, unit=trials.counted) if of.unit == _COUNTED else of for of in _MEASURES)
+    shown = [*measures, *(of for of in _ADDED if trials.has(of.name))]
     return page(
         "comparison.html",
         trials=trials,

@@ -18,9 +18,9 @@ QUESTIONS: Mapping[str, str] = MappingProxyType(
 )  # about an ordered axis, and what people call them
 ABOUT_SUMS: Mapping[str, str] = MappingProxyType(
     {
-        "margins": "the mean absolute error of the totals of one axis, records, as sums of the finest counts",
-        "ranges": "the mean absolute error of all ranges of an ordered axis, records, as sums of the finest counts; where two axes have an"
-        " order, of 10,000 ranges of both at once",
+        "margins": "the mean absolute error of the totals of one axis, as sums of the finest counts",
+        "ranges": "the mean absolute error of all ranges of an ordered axis, as sums of the finest counts; where two axes have an order, of"
+        " 10,000 ranges of both at once",
     }
 )  # what readers add up
 ABOUT_QUESTIONS = (
@@ -219,6 +219,7 @@ class TrialResults:
         folder: where the page and the rows are.
         verdicts: which mechanism is best, at every ε.
         made_up: how the table was drawn, if it is made up; None where a public one was read.
+        counted: what is counted: records, or groups.
     """
 
     name: str
@@ -234,6 +235,7 @@ class TrialResults:
     folder: str
     verdicts: Sequence[Verdict] = ()
     made_up: MadeUp | None = None
+    counted: str = "records"
 
     @property
     def epsilons(self) -> list[float]:
@@ -257,10 +259,9 @@ class TrialResults:
 
     def sums_at(self, epsilon: float) -> dict[str, TextTable]:
         """Return the errors at one ε in what readers add up, by `ABOUT_SUMS`."""
-        kinds = {kind: [*names] for kind, names in self.results[0].sums.items()}
         return {
-            kind: self._means(epsilon, names, lambda result, of=kind: result.sums.get(of))
-            for kind, names in kinds.items()
+            kind: self._means([*names], [(of.mechanism, of.sums.get(kind)) for of in self.at(epsilon)])
+            for kind, names in self.results[0].sums.items()
         }
 
     def at(self, epsilon: float) -> list[MechanismResult]:
@@ -291,17 +292,16 @@ class TrialResults:
 
     def utility(self, epsilon: float, name: str) -> TextTable:
         """Return the numbers of a measure of the leaves: means, with the least and the most in brackets; a dash where no run has one."""
-        return self._means(epsilon, self.utilities[name], lambda result: (result.utility or {}).get(name))
+        numbers = [(of.mechanism, (of.utility or {}).get(name)) for of in self.at(epsilon)]
+        return self._means(self.utilities[name], numbers)
 
     def _means(
-        self,
-        epsilon: float,
-        heads: Sequence[str],
-        numbers: Callable[[MechanismResult], Mapping[str, Spread | None] | None],
+        self, heads: Sequence[str], numbers: Sequence[tuple[str, Mapping[str, Spread | None] | None]]
     ) -> TextTable:
+        """Return numbers by mechanism, means with the least and the most in brackets; a dash where no run has one."""
         rows = [
-            [result.mechanism] + [spread.written("{:,.2f}".format) if spread else "–" for spread in measured.values()]
-            for result in self.at(epsilon)
-            if (measured := numbers(result))
+            [mechanism, *(spread.written("{:,.2f}".format) if spread else "–" for spread in of.values())]
+            for mechanism, of in numbers
+            if of
         ]
         return TextTable(["mechanism", *heads], rows)

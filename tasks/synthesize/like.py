@@ -96,8 +96,9 @@ def _log_weights(axis: Axis, finest: int, spread: float, generator: np.random.Ge
 
 
 def _shares(logs: FloatArray) -> FloatArray:
-    weights: FloatArray = np.exp(logs - logs.max())
-    return weights / weights.sum()
+    weights = np.exp(logs - logs.max())
+    shares: FloatArray = weights / weights.sum()
+    return shares
 
 
 def _drawn_by_axis(

@@ -64,7 +64,7 @@ def _apart(tree: Tree, true: Frontier, released: Frontier, axes: tuple[int, ...]
 
     def totals(leaves: Frontier) -> FloatArray:
         cell = np.ravel_multi_index(tuple(leaves.areas[axis] for axis in axes), sizes)
-        return np.bincount(cell, leaves.counts, int(np.prod(sizes)))
+        return np.bincount(cell, leaves.counts, int(np.prod(sizes))).astype(np.float64)
 
     apart: FloatArray = (totals(released) - totals(true)).reshape(sizes)
     return apart

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import yaml
 
+from flows.api import compare
 from flows.console.comparison_view import show_comparison
 from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
@@ -100,11 +101,13 @@ def test_every_shape_is_made_up_without_the_table(folder: Path, shape: str) -> N
     assert all(axis.areas(level) for axis in tree.axes for level in range(axis.depth + 1))
 
 
-def test_the_terminal_says_that_it_is_made_up(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The first line is about the table, and the last but one is the verdict."""
+def test_the_terminal_and_python_say_that_it_is_made_up(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first line is about the table, and the last but one is the verdict; Python has the same choices."""
     show_comparison(answer_of(compared(folder, "features"), 2))
     said = capsys.readouterr().out
     assert said.startswith("made up: the table was drawn at random")
+    from_python = compare(folder / "spec.yaml", ["inftda"], [1.0], runs=1, like=True, total=900)
+    assert from_python.made_up == MadeUp(900, 2.0)
     assert "verdict: At ε = 1, only inftda was tried" in said
 
 
