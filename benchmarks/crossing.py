@@ -39,12 +39,12 @@ VIEWS: Mapping[str, Any] = {
         **{f"{name}_by_{end}": {end: "district", name: name} for end in _END for name in ("mode", "hour")},
     },
 }
-TABLES: Mapping[str, Mapping[str, str]] = {  # whose errors are measured
-    "zone totals": {"origin": "zone"},
-    "pairs of zones": {"origin": "zone", "destination": "zone"},
-    "modes by district": {"origin": "district", "mode": "mode"},
-    "hours by district": {"origin": "district", "hour": "hour"},
-    "leaves": {"origin": "zone", "destination": "zone", "mode": "mode", "hour": "hour"},
+TABLES: Mapping[str, list[dict[str, str]]] = {  # whose errors are measured, as means over both ends
+    "zone totals": [{end: "zone"} for end in _END],
+    "pairs of zones": [dict.fromkeys(_END, "zone")],
+    "modes by district": [{end: "district", "mode": "mode"} for end in _END],
+    "hours by district": [{end: "district", "hour": "hour"} for end in _END],
+    "leaves": [{**dict.fromkeys(_END, "zone"), "mode": "mode", "hour": "hour"}],
 }
 
 PAGE = """\
@@ -116,12 +116,13 @@ def comparisons(folder: Path, mechanisms: list[str], epsilon: float) -> Iterator
 def errors_of(comparison: Comparison, entry: Any) -> dict[str, float]:
     """Return the mean absolute error of every table after one trial."""
     tree, true, found = comparison.table.tree, comparison.true_levels[-1], entry.try_on(comparison.table).released[-1]
-    errors = {}
-    for table, levels in TABLES.items():
+
+    def error(levels: dict[str, str]) -> float:
         view = [1 + axis.level_names.index(levels[axis.name]) if axis.name in levels else 0 for axis in tree.axes]
         partition = Partition(tree, unnumbered(view))
-        errors[table] = float(np.abs(sums_of_leaves(partition, found) - sums_of_leaves(partition, true)).mean())
-    return errors
+        return float(np.abs(sums_of_leaves(partition, found) - sums_of_leaves(partition, true)).mean())
+
+    return {table: fmean(map(error, of_ends)) for table, of_ends in TABLES.items()}
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:
