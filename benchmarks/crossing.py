@@ -1,7 +1,7 @@
 """Trips by mode and hour: how far off zone totals, pairs of zones, modes and hours are, by the order of the tree and the views beside it.
 
 The city is that of `trellis synthesise city`: 48 zones in 8 districts, 4 modes, 24 hours with six peaks, 200,000 trips. Each error is the mean
-absolute error over all cells of a table, zeros too, in trips, as a mean over runs. Nothing is released or charged. The page is
+absolute error over all cells of a table, zeros too, in trips, as a mean over both ends and all runs. Nothing is released or charged. The page is
 benchmarks/crossing.md.
 """
 
@@ -54,13 +54,13 @@ This page shows how far off tables of trips with attributes are, by the order in
 measured beside it. `python benchmarks/crossing.py` writes it; do not edit it. The city is made up (`trellis synthesise city`): 200,000 trips
 between 48 zones in 8 districts, by 4 modes in 24 hours with six peaks, at ε = {epsilon:g} and δ = 10⁻⁸ under add_remove, {runs} runs each.
 
-Each figure is the mean absolute error over all cells, zeros too, in trips. In truth a zone has 4,167 trips on average, a pair of zones 87, a
+Each figure is the mean absolute error over all cells, zeros too, in trips, over both ends. In truth a zone has 4,167 trips on average, a pair of zones 87, a
 mode in a district 6,250, an hour in a district 1,042, and a leaf 0.9.
 
 {table}
 
-**Choose the order *pairs of zones, mode, hour* with the last row of views**: the totals of each axis, and each attribute by the district of
-each end. Without views, what comes last in the order is a sum of thousands of noisy counts, so modes and hours of a district are off by
+**Choose an order that begins with the ends, down to zones, and the last kind of views**: the totals of each axis, and each attribute by the
+district of each end. Without views, what comes last in the order is a sum of thousands of noisy counts, so modes and hours of a district are off by
 hundreds of trips. Measured views repair this, and cost pairs and leaves nothing against `inftda_reconciled` without them. Districts, mode and
 hour before zones make pairs of zones worse, with views too.
 
