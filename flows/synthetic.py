@@ -18,6 +18,7 @@ from tasks.synthesize.areas import (
     write_country,
     write_land,
 )
+from tasks.synthesize.city import draw_day
 from tasks.synthesize.country import draw_country, draw_survey
 from tasks.synthesize.households import draw_households, draw_taxis
 from tasks.synthesize.shuttle import ZONES, Day, draw_city, draw_trips, periods_of, write_shuttle
@@ -86,6 +87,36 @@ DERIVED = """\
 derived:
   mode: {table: modes.csv, of: [origin.stop, destination.stop]}
 """
+DAY_SPEC = """\
+# SYNTHETIC: a city that does not exist, see data/README.md.
+name: {name}
+title: Trips of a day in a city that does not exist
+description: Synthetic data. No person is in these tables, and they say nothing about any place.
+source: drawn at random by Trellis
+dataset: {dataset}
+public_data: true
+expected_total: {trips}
+input:
+  table: data/trips.csv
+  features: [origin, destination, mode, hour]
+  count: trips
+hierarchy:
+  origin: {{table: data/codebook.csv, levels: [district, zone]{land}}}
+  destination: {{table: data/codebook.csv, levels: [district, zone]{land}}}
+  mode: [bike, bus, car, walk]
+  hour: {{ordered: 24}}
+release:
+  order: [origin.district, destination.district, origin.zone, destination.zone, mode, hour]
+{views}privacy:
+  unit: one trip
+  neighbours: add_remove
+  max_records_per_unit: 1
+  epsilon: 1.0
+  delta: 1.0e-8
+budget: {{epsilon: 10.0, delta: 1.0e-7}}
+output: out
+"""
+DAY_VIEWS = {"city": "", "margins": "  views: margins\n"}  # the name of each spec, and its views
 HOUSEHOLDS_SPEC = """\
 # SYNTHETIC: a country that does not exist, see README.md.
 name: households-by-<name>
@@ -138,7 +169,7 @@ SYNTHETIC: {what} that do not exist, drawn at random by `trellis synthesise {set
 
 {tables}
 """
-Set = PaperKind | Literal["country", "survey", "shuttle", "households", "taxis"]
+Set = PaperKind | Literal["country", "survey", "city", "shuttle", "households", "taxis"]
 
 PICKUPS_OF_A_TAXI = 100  # on average
 VIEWS = (  # in the paper's order: its O3 has the first two, O4 one more, O5 all
@@ -211,6 +242,24 @@ class SyntheticCity:
 
 
 @dataclass(frozen=True, slots=True)
+class SyntheticDay:
+    """A made-up city with its trips of a day, by mode and hour, and its specs.
+
+    Attributes:
+        set: always `city`.
+        specs: the files of the specs that release it, without the totals of single axes and with them.
+        zones: how many it has; likewise `trips`, and the `travelled` combinations of zones, mode and hour.
+    """
+
+    set: str
+    seed: int
+    specs: tuple[str, ...]
+    zones: int
+    travelled: int
+    trips: int
+
+
+@dataclass(frozen=True, slots=True)
 class SyntheticGroups:
     """A synthetic set of groups, and its specs.
 
@@ -238,7 +287,7 @@ def synthesise_answer(
     day: Day | None = None,
     groups: int | None = None,
     regions: int | None = None,
-) -> SyntheticSet | SyntheticCity | SyntheticGroups:
+) -> SyntheticSet | SyntheticCity | SyntheticDay | SyntheticGroups:
     """Draw a set into a new folder, with the specs that release it, and return a description.
 
     Args:
@@ -256,6 +305,8 @@ def synthesise_answer(
     generator = np.random.default_rng(seed)
     if kind == "shuttle":
         return _synthesise_city(day or "morning", folder, seed, generator)
+    if kind == "city":
+        return _synthesise_day(folder, seed, generator)
     if kind == "households" or kind == "taxis":
         return _synthesise_groups(kind, groups, regions or 40, folder, seed, generator)
     return _synthesise_trips(kind, density or "complete", folder, seed, generator)
@@ -306,6 +357,20 @@ def _synthesise_city(day: Day, folder: Path, seed: int, generator: np.random.Gen
     stops = len(city.zone)
     types = len(periods) * stops * stops
     return SyntheticCity("shuttle", day, seed, specs, stops, len(ZONES), types, trips.height, int(trips["trips"].sum()))
+
+
+def _synthesise_day(folder: Path, seed: int, generator: np.random.Generator) -> SyntheticDay:
+    drawn = draw_day(generator=generator)
+    trips, specs, land = int(drawn.trips["trips"].sum()), [], ""
+    write_country(drawn, folder / "data", counted="trips")
+    if drawn.places is not None:
+        write_land(folder / "data", drawn.codebook, drawn.places)
+        land = f", labels: data/{NAMES}, boundaries: data/{SHAPES}"
+    for name, views in DAY_VIEWS.items():
+        text = DAY_SPEC.format(name=name, dataset=f"synthetic-city-{seed}", trips=trips, views=views, land=land)
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+        specs.append(str(folder / f"{name}.yaml"))
+    return SyntheticDay("city", seed, tuple(specs), drawn.codebook.height, drawn.trips.height, trips)
 
 
 def _write_shuttle_spec(folder: Path, dataset: str, periods: tuple[str, ...], views: int) -> str:

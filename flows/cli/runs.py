@@ -28,6 +28,7 @@ from storage.releases.register import how_to_go_on
 
 if TYPE_CHECKING:
     from flows.planning.plan import Plan
+    from flows.trials.made_up import Like
     from storage.releases.register import Release
     from tasks.pages.trial_results import TrialResults
 
@@ -141,8 +142,9 @@ def compare_and_write(
     runs: int,
     out: Path | None,
     utilities: Sequence[str] = (),
+    like: "Like | None" = None,
 ) -> "TrialResults":
-    """Compare mechanisms on the table of a spec, write the page, the rows and the figures, and return the results.
+    """Compare mechanisms on the table of a spec, or on a made-up one like it, write the page, the rows and the figures, and return the results.
 
     Without a named folder each comparison has a new one. In a named folder it replaces an earlier comparison.
 
@@ -154,11 +156,11 @@ def compare_and_write(
         from httpx import HTTPError
 
         from flows.parallel_trials import run_trials
-        from flows.trials.comparison import MEASURES, STATED, TRIED, comparison_answer, make_comparison
+        from flows.trials.comparison import ADDED, MEASURES, STATED, TRIED, comparison_answer, make_comparison
         from flows.trials.measures import coverage_rows, utility_rows
         from tasks.pages.comparison import comparison_page
 
-        comparison = make_comparison(file, mechanisms, epsilons, runs, utilities)
+        comparison = make_comparison(file, mechanisms, epsilons, runs, utilities, like)
         with terminal.trials_progress(len(comparison.entries) * runs) as tried:
             try:
                 rows, run, task_runs = run_trials(comparison, tried)
@@ -168,14 +170,16 @@ def compare_and_write(
     results = comparison_answer(comparison, rows, str(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "utility.parquet").unlink(missing_ok=True)  # of an earlier comparison
+        for name in ("utility", "sums"):  # of an earlier comparison
+            (folder / f"{name}.parquet").unlink(missing_ok=True)
         tables = {
-            "errors": rows.select(*TRIED, *MEASURES, "seconds"),
+            "errors": rows.select(*TRIED, *MEASURES, *ADDED, "seconds"),
             "coverage": coverage_rows(rows),
             "rows": rows.select(*TRIED, *STATED),
         }
-        if comparison.utilities:
-            tables["utility"] = utility_rows(comparison.utilities, rows)
+        for name, asked in (("utility", comparison.utilities), ("sums", comparison.sums)):
+            if asked:
+                tables[name] = utility_rows(asked, rows)
         for name, table in tables.items():
             with beside(folder / f"{name}.parquet") as written:
                 table.write_parquet(written)

@@ -20,6 +20,7 @@ from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.uncertainty.noise_rows import Shares
 from tasks.validate.coverage import GROUPS, Covered
+from tasks.validate.sums import SUMS
 from tasks.validate.utility import UTILITIES, Utility, UtilityTerms
 from tasks.words.spelling import did_you_mean
 
@@ -88,7 +89,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AskedUtility:
-    """A measure that is asked for, of those in `UTILITIES`: what the spec says of it, and the names of the numbers that it returns."""
+    """A measure of the leaves, of `SUMS` or, where it is asked for, of `UTILITIES`: what the spec says of it, and the names of its numbers."""
 
     name: str
     measure: Utility
@@ -130,6 +131,12 @@ def asked_utilities(file: SpecFile, tree: Tree, true: Frontier, names: Sequence[
             raise InputError(key, field=key.split(" ", 1)[0]) from None
         asked.append(AskedUtility(name, measure, terms, numbers))
     return tuple(asked)
+
+
+def measured_sums(tree: Tree, true: Frontier) -> tuple[AskedUtility, ...]:
+    """Return the measures of `SUMS` that say something of a tree, given its true leaves."""
+    every = {name: tuple(measure(tree, true, true, UtilityTerms())) for name, measure in SUMS.items()}
+    return tuple(AskedUtility(name, SUMS[name], UtilityTerms(), of) for name, of in every.items() if of)
 
 
 def utility_rows(asked: Sequence[AskedUtility], rows: pl.DataFrame) -> pl.DataFrame:

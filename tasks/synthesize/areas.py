@@ -14,7 +14,7 @@ from tasks.tree.axis import FloatArray, IntArray
 TITLE = "# A synthetic country"
 README = """\
 **Synthetic data.** This country does not exist, and no person is in these tables: the {areas} of `codebook.{kind}` and
-the {people} people of `trips.{kind}` were drawn at random by Trellis (`tasks/synthesize/`), from a model and not
+the {people} {counted} of `trips.{kind}` were drawn at random by Trellis (`tasks/synthesize/`), from a model and not
 from any survey, register or census. They show how Trellis works and say nothing about any place. A code that resembles
 an official one does so by chance.
 """
@@ -36,8 +36,10 @@ class Country:
     places: FloatArray | None = None
 
 
-def write_country(country: Country, folder: Path, kind: Literal["csv", "parquet"] = "csv") -> None:
-    """Write the files `codebook` and `trips`, and a `README.md` that says that they are synthetic."""
+def write_country(
+    country: Country, folder: Path, kind: Literal["csv", "parquet"] = "csv", counted: str = "people"
+) -> None:
+    """Write the files `codebook` and `trips`, with their column of counts, and a `README.md` that says that they are synthetic."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in (("codebook", country.codebook), ("trips", country.trips)):
         if kind == "csv":
@@ -46,7 +48,7 @@ def write_country(country: Country, folder: Path, kind: Literal["csv", "parquet"
             table.write_parquet(folder / f"{name}.parquet")
     *upper, finest = (f"{areas.n_unique():,} {_plural(areas.name)}" for areas in country.codebook)
     readme = README.format(
-        areas=f"{', '.join(upper)} and {finest}", people=f"{country.trips['people'].sum():,}", kind=kind
+        areas=f"{', '.join(upper)} and {finest}", people=f"{country.trips[counted].sum():,}", kind=kind, counted=counted
     )
     (folder / "README.md").write_text(f"{TITLE}\n\n{textwrap.fill(readme, 120)}\n", encoding="utf-8")
 

@@ -1,0 +1,71 @@
+"""The made-up city with its trips by mode and hour: its peaks, where trips go, and the specs that are written."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from flows.planning.plan import make_plan
+from flows.specification.file import load_spec
+from flows.synthetic import SyntheticDay, synthesise_answer
+from tasks.synthesize.city import MODES, PEAKS, draw_day
+
+LEAVES = ["origin", "destination", "mode", "hour"]
+
+
+@pytest.fixture(scope="module")
+def city():
+    """Return the city of seed 1."""
+    return draw_day(generator=np.random.default_rng(1))
+
+
+def test_a_day_has_six_peaks(city):
+    """Of 200,000 trips between 48 zones in eight districts most are around the hours of the peaks, in three of them most by far."""
+    trips = city.trips
+    assert trips["trips"].sum() == 200_000
+    assert not trips.select(LEAVES).is_duplicated().any()
+    assert (city.codebook["zone"].n_unique(), city.codebook["district"].n_unique()) == (48, 8)
+    by_hour = np.bincount(trips["hour"].to_numpy(), trips["trips"].to_numpy(), 24)
+    assert len(PEAKS) == 6
+    for peak in PEAKS:
+        lull = min(by_hour[(int(peak.hour) + way * hours) % 24] for way in (-1, 1) for hours in (1, 2, 3))
+        assert by_hour[int(peak.hour)] > lull
+    assert by_hour[[7, 8, 17]].sum() > 0.25 * by_hour.sum()
+    assert by_hour.min() > 0
+
+
+def test_mode_and_hour_follow_from_the_place(city):
+    """Who goes far does not walk, mornings go to the centre and evenings come from there: no attribute is independent of the others."""
+    places = dict(zip(city.codebook["zone"], city.places.tolist(), strict=True)) if city.places is not None else {}
+    trips = city.trips.with_columns(
+        km=pl.struct("origin", "destination").map_elements(
+            lambda pair: float(np.hypot(*np.subtract(places[pair["origin"]], places[pair["destination"]]))),
+            return_dtype=pl.Float64,
+        )
+    )
+    mean = trips.group_by("mode").agg(km=(pl.col("km") * pl.col("trips")).sum() / pl.col("trips").sum())
+    km = dict(mean.iter_rows())
+    assert {*km} == {*MODES}
+    assert km["walk"] < km["bike"] < km["car"]
+    to_centre = pl.col("destination").str.starts_with("1")
+    morning, evening = (
+        trips.filter(pl.col("hour") == hour)
+        .select(of=(pl.col("trips") * to_centre).sum() / pl.col("trips").sum())
+        .item()
+        for hour in (8, 18)
+    )
+    assert morning > 1.5 * evening
+
+
+def test_its_specs_can_be_planned(tmp_path):
+    """There is one without views and one with the totals of every axis; equal seeds write equal tables, which have names and shapes."""
+    found = [synthesise_answer("city", tmp_path / name, 3) for name in ("one", "two")]
+    assert isinstance(found[0], SyntheticDay)
+    assert (found[0].zones, found[0].trips) == (48, 200_000)
+    assert (tmp_path / "one/data/trips.csv").read_bytes() == (tmp_path / "two/data/trips.csv").read_bytes()
+    plain, margins = (make_plan(load_spec(Path(spec))) for spec in found[0].specs)
+    assert plain.tree.possible_cells(plain.tree.depth) == 48 * 48 * 4 * 24
+    assert not plain.named_views
+    assert {view.name for view in margins.named_views} >= {"origin_zone", "mode"}
+    assert plain.shaped["origin", 2] == 48
