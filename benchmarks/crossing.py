@@ -7,8 +7,9 @@ benchmarks/crossing.md.
 
 import argparse
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -23,22 +24,14 @@ from tasks.tree.views import Partition, sums_of_leaves, unnumbered
 
 SEED = 2025
 PAIRS = ["origin.district", "destination.district", "origin.zone", "destination.zone"]
-ORDERS: Mapping[str, list[str]] = {
-    "pairs of zones, mode, hour": [*PAIRS, "mode", "hour"],
-    "pairs of districts, mode, hour, zones": [*PAIRS[:2], "mode", "hour", *PAIRS[2:]],
+ORDERS: Mapping[str, list[str] | None] = {
+    "chosen by `plan`": None,
     "origin, destination, mode, hour": ["origin", "destination", "mode", "hour"],
+    "pairs of districts, mode, hour, zones": [*PAIRS[:2], "mode", "hour", *PAIRS[2:]],
     "mode, hour, pairs of zones": ["mode", "hour", *PAIRS],
 }
+VIEWS = ("none", "margins", "attributes")  # as `release.views` has them
 _END = ("origin", "destination")
-VIEWS: Mapping[str, Any] = {
-    "none": None,
-    "margins": "margins",
-    "margins, and attributes by district": {
-        **{f"{end}_{level}": {end: level} for end in _END for level in ("district", "zone")},
-        **{name: {name: name} for name in ("mode", "hour")},
-        **{f"{name}_by_{end}": {end: "district", name: name} for end in _END for name in ("mode", "hour")},
-    },
-}
 TABLES: Mapping[str, list[dict[str, str]]] = {  # whose errors are measured, as means over both ends
     "zone totals": [{end: "zone"} for end in _END],
     "pairs of zones": [dict.fromkeys(_END, "zone")],
@@ -81,41 +74,27 @@ def main() -> None:
     rows = list[dict[str, Any]]()
     with TemporaryDirectory() as folder:
         synthesise_answer("city", Path(folder, "city"), SEED)
-        for order, views, comparison in comparisons(
-            Path(folder, "city"), options.mechanisms.split(","), options.epsilon
-        ):
+        tried = options.mechanisms.split(",")
+        for order, views, comparison in comparisons(Path(folder, "city"), tried, options.epsilon):
             for entry in comparison.entries:
                 errors = [errors_of(comparison, entry) for _ in range(options.runs)]
-                rows += [
-                    {
-                        "order": order,
-                        "views": views,
-                        "mechanism": entry.name,
-                        "table": table,
-                        "error": fmean(of[table] for of in errors),
-                        "standard_error": stdev(of[table] for of in errors) / len(errors) ** 0.5
-                        if len(errors) > 1
-                        else 0,
-                    }
-                    for table in TABLES
-                ]
-                means = [f"{row['error']:.3g}" for row in rows[-len(TABLES) :]]
-                print(" | ".join([order, views, entry.name, *means]), flush=True)
+                row = {"order": order, "views": views, "mechanism": entry.name}
+                rows.append(row | {table: fmean(of[table] for of in errors) for table in TABLES})
+                print(rows[-1], flush=True)
     save("crossing", rows)
     write_page(options.runs, options.epsilon)
 
 
 def comparisons(folder: Path, mechanisms: list[str], epsilon: float) -> Iterator[tuple[str, str, Comparison]]:
     """Yield for every order and all views what is tried."""
-    keys = yaml.safe_load((folder / "city.yaml").read_text(encoding="utf-8")) | {"noise": {"sampler": "table"}}
-    for order, levels in ORDERS.items():
-        for name, views in VIEWS.items():
-            release = {"order": levels} | ({"views": views} if views else {})
-            spec = folder / "tried.yaml"
-            spec.write_text(yaml.safe_dump(keys | {"release": release}), encoding="utf-8")
-            # with views everything is settled together, whichever mechanism of a tree that would be
-            tried = mechanisms[:1] if views else mechanisms
-            yield order, name, make_comparison(load_spec(spec), tried, [epsilon], 1)
+    keys = yaml.safe_load((folder / "spec.yaml").read_text(encoding="utf-8")) | {"noise": {"sampler": "table"}}
+    for (order, levels), views in product(ORDERS.items(), VIEWS):
+        keys["release"] = {"views": views} | ({"order": levels} if levels else {})
+        spec = folder / "tried.yaml"
+        spec.write_text(yaml.safe_dump(keys), encoding="utf-8")
+        # with views everything is settled together, whichever mechanism of a tree that would be
+        tried = mechanisms if views == "none" else mechanisms[:1]
+        yield order, views, make_comparison(load_spec(spec), tried, [epsilon], 1)
 
 
 def errors_of(comparison: Comparison, entry: Any) -> dict[str, float]:
@@ -132,10 +111,8 @@ def errors_of(comparison: Comparison, entry: Any) -> dict[str, float]:
 
 def table_of(rows: list[dict[str, Any]]) -> str:
     """Return a table in Markdown, a line per order, views and mechanism."""
-    lines = [["order", "views", "mechanism", *TABLES], ["---"] * 3 + ["---:"] * len(TABLES)]
-    for first in range(0, len(rows), len(TABLES)):
-        of = rows[first : first + len(TABLES)]
-        lines.append([of[0]["order"], of[0]["views"], of[0]["mechanism"], *(f"{row['error']:.3g}" for row in of)])
+    lines = [[*rows[0]], ["---"] * 3 + ["---:"] * len(TABLES)]
+    lines += [[of if isinstance(of, str) else f"{of:.3g}" for of in row.values()] for row in rows]
     return markdown(lines)
 
 

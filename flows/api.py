@@ -232,14 +232,13 @@ def compare(
         TrellisError: the spec does not declare its table public, or another refusal, as on the command line.
     """
     from flows.trials.comparison import comparison_answer, make_comparison, trials_of
-    from flows.trials.made_up import like_of
+    from flows.trials.made_up import made_up_of
 
     if runs < 1:
         raise UsageError(f"runs must be at least 1, got {runs}.", field="runs")
     with _file(spec) as file:
-        comparison = make_comparison(
-            file, mechanisms, epsilons, runs, utilities, like_of(like=like, total=total, skew=skew)
-        )
+        made_up = made_up_of(file.spec, like=like, total=total, skew=skew)
+        comparison = make_comparison(file, mechanisms, epsilons, runs, utilities, made_up)
         rows = [row for entry in comparison.entries for row in trials_of(comparison, entry, range(1, runs + 1))]
         return comparison_answer(comparison, pl.DataFrame(rows, infer_schema_length=None), folder="")
 

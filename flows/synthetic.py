@@ -31,6 +31,16 @@ description: Synthetic data. No person is in these tables, and they say nothing 
 source: drawn at random by Trellis
 dataset: {dataset}
 public_data: true
+{keys}privacy:
+  unit: {unit}
+  neighbours: substitution
+  max_records_per_unit: 1
+  epsilon: {epsilon}
+  delta: 1.0e-8
+budget: {{epsilon: 10.0, delta: 1.0e-7}}
+output: out
+"""
+PAIRS = """\
 input:
   table: data/trips.csv
   origin: home
@@ -43,14 +53,21 @@ hierarchy:
   tree: destination
   finest: {finest}
 mechanism: inftda
-privacy:
-  unit: {unit}
-  neighbours: substitution
-  max_records_per_unit: 1
-  epsilon: {epsilon}
-  delta: 1.0e-8
-budget: {{epsilon: 10.0, delta: 1.0e-7}}
-output: out
+"""
+BY_MODE_AND_HOUR = """\
+expected_total: 200000
+input:
+  table: data/trips.csv
+  origin: origin
+  destination: destination
+  features: [mode, hour]
+  count: trips
+hierarchy:
+  origin: &zones {{table: data/codebook.csv, levels: [{levels}], labels: data/{names}, boundaries: data/{shapes}}}
+  destination: *zones
+  mode: [bike, bus, car, walk]
+  hour: {{ordered: 24, branching: 24}}  # one level, and ranges such as 7..9
+release: {{}}  # Trellis chooses the order and the views, and `trellis plan` says why
 """
 
 SHUTTLE_SPEC = """\
@@ -87,36 +104,6 @@ DERIVED = """\
 derived:
   mode: {table: modes.csv, of: [origin.stop, destination.stop]}
 """
-DAY_SPEC = """\
-# SYNTHETIC: a city that does not exist, see data/README.md.
-name: {name}
-title: Trips of a day in a city that does not exist
-description: Synthetic data. No person is in these tables, and they say nothing about any place.
-source: drawn at random by Trellis
-dataset: {dataset}
-public_data: true
-expected_total: {trips}
-input:
-  table: data/trips.csv
-  features: [origin, destination, mode, hour]
-  count: trips
-hierarchy:
-  origin: {{table: data/codebook.csv, levels: [district, zone]{land}}}
-  destination: {{table: data/codebook.csv, levels: [district, zone]{land}}}
-  mode: [bike, bus, car, walk]
-  hour: {{ordered: 24}}
-release:
-  order: [origin.district, destination.district, origin.zone, destination.zone, mode, hour]
-{views}privacy:
-  unit: one trip
-  neighbours: add_remove
-  max_records_per_unit: 1
-  epsilon: 1.0
-  delta: 1.0e-8
-budget: {{epsilon: 10.0, delta: 1.0e-7}}
-output: out
-"""
-DAY_VIEWS = {"city": "", "margins": "  views: margins\n"}  # the name of each spec, and its views
 HOUSEHOLDS_SPEC = """\
 # SYNTHETIC: a country that does not exist, see README.md.
 name: households-by-<name>
@@ -181,9 +168,15 @@ VIEWS = (  # in the paper's order: its O3 has the first two, O4 one more, O5 all
 
 
 def write_ready(
-    country: Country, folder: Path, name: str, dataset: str, epsilon: float, unit: str = "one commuter"
+    country: Country,
+    folder: Path,
+    name: str,
+    dataset: str,
+    epsilon: float,
+    unit: str = "one commuter",
+    keys: str = PAIRS,
 ) -> Path:
-    """Write a country's tables into `data/`, and a spec that releases them into `folder`; return the path of the spec.
+    """Write a country's tables into `data/`, and a spec with given keys that releases them into `folder`; return the path of the spec.
 
     Areas of a country that lie somewhere get names and shapes.
     """
@@ -192,9 +185,8 @@ def write_ready(
     if country.places is not None:
         write_land(folder / "data", country.codebook, country.places)
         land = f"  labels: data/{NAMES}\n  boundaries: data/{SHAPES}\n"
-    text = SPEC.format(
-        name=name, dataset=dataset, levels=", ".join(levels), land=land, finest=levels[-1], epsilon=epsilon, unit=unit
-    )
+    keys = keys.format(levels=", ".join(levels), land=land, finest=levels[-1], names=NAMES, shapes=SHAPES)
+    text = SPEC.format(name=name, dataset=dataset, keys=keys, epsilon=epsilon, unit=unit)
     spec = folder / "spec.yaml"
     spec.write_text(text, encoding="utf-8")
     return spec
@@ -206,7 +198,7 @@ class SyntheticSet:
 
     Attributes:
         spec: the file of the spec that releases it.
-        areas: how many it has; likewise `pairs`, of areas between which people go, and `people`.
+        areas: how many it has; likewise `pairs`, of areas between which people go, and `people`, or their trips.
     """
 
     set: str
@@ -242,24 +234,6 @@ class SyntheticCity:
 
 
 @dataclass(frozen=True, slots=True)
-class SyntheticDay:
-    """A made-up city with its trips of a day, by mode and hour, and its specs.
-
-    Attributes:
-        set: always `city`.
-        specs: the files of the specs that release it, without the totals of single axes and with them.
-        zones: how many it has; likewise `trips`, and the `travelled` combinations of zones, mode and hour.
-    """
-
-    set: str
-    seed: int
-    specs: tuple[str, ...]
-    zones: int
-    travelled: int
-    trips: int
-
-
-@dataclass(frozen=True, slots=True)
 class SyntheticGroups:
     """A synthetic set of groups, and its specs.
 
@@ -287,7 +261,7 @@ def synthesise_answer(
     day: Day | None = None,
     groups: int | None = None,
     regions: int | None = None,
-) -> SyntheticSet | SyntheticCity | SyntheticDay | SyntheticGroups:
+) -> SyntheticSet | SyntheticCity | SyntheticGroups:
     """Draw a set into a new folder, with the specs that release it, and return a description.
 
     Args:
@@ -305,8 +279,6 @@ def synthesise_answer(
     generator = np.random.default_rng(seed)
     if kind == "shuttle":
         return _synthesise_city(day or "morning", folder, seed, generator)
-    if kind == "city":
-        return _synthesise_day(folder, seed, generator)
     if kind == "households" or kind == "taxis":
         return _synthesise_groups(kind, groups, regions or 40, folder, seed, generator)
     return _synthesise_trips(kind, density or "complete", folder, seed, generator)
@@ -329,7 +301,7 @@ def _check_choices(kind: Set, density: PaperDensity | None, day: Day | None, num
 
 
 def _synthesise_trips(
-    kind: PaperKind | Literal["country", "survey"],
+    kind: PaperKind | Literal["country", "survey", "city"],
     density: PaperDensity,
     folder: Path,
     seed: int,
@@ -339,12 +311,16 @@ def _synthesise_trips(
         drawn, called = draw_country(generator=generator), "country"
     elif kind == "survey":
         drawn, called = draw_survey(generator=generator), "survey"
+    elif kind == "city":
+        drawn, called = draw_day(generator=generator), "city"
     else:
         drawn, called = draw_paper_set(kind, density, generator=generator), f"{kind} {density}"
-    unit, name = "one respondent" if kind == "survey" else "one commuter", called.replace(" ", "-")
-    spec = write_ready(drawn, folder, name, f"synthetic-{name}-{seed}", epsilon=1.0, unit=unit)
-    people = int(drawn.trips["people"].sum())
-    return SyntheticSet(called, seed, str(spec), drawn.codebook.height, drawn.trips.height, people)
+    unit, name = {"survey": "one respondent", "city": "one trip"}.get(kind, "one commuter"), called.replace(" ", "-")
+    keys = BY_MODE_AND_HOUR if kind == "city" else PAIRS
+    spec = write_ready(drawn, folder, name, f"synthetic-{name}-{seed}", epsilon=1.0, unit=unit, keys=keys)
+    pairs = drawn.trips.select(drawn.trips.columns[:2]).n_unique()
+    people = int(drawn.trips.to_series(-1).sum())
+    return SyntheticSet(called, seed, str(spec), drawn.codebook.height, pairs, people)
 
 
 def _synthesise_city(day: Day, folder: Path, seed: int, generator: np.random.Generator) -> SyntheticCity:
@@ -357,20 +333,6 @@ def _synthesise_city(day: Day, folder: Path, seed: int, generator: np.random.Gen
     stops = len(city.zone)
     types = len(periods) * stops * stops
     return SyntheticCity("shuttle", day, seed, specs, stops, len(ZONES), types, trips.height, int(trips["trips"].sum()))
-
-
-def _synthesise_day(folder: Path, seed: int, generator: np.random.Generator) -> SyntheticDay:
-    drawn = draw_day(generator=generator)
-    trips, specs, land = int(drawn.trips["trips"].sum()), [], ""
-    write_country(drawn, folder / "data", counted="trips")
-    if drawn.places is not None:
-        write_land(folder / "data", drawn.codebook, drawn.places)
-        land = f", labels: data/{NAMES}, boundaries: data/{SHAPES}"
-    for name, views in DAY_VIEWS.items():
-        text = DAY_SPEC.format(name=name, dataset=f"synthetic-city-{seed}", trips=trips, views=views, land=land)
-        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-        specs.append(str(folder / f"{name}.yaml"))
-    return SyntheticDay("city", seed, tuple(specs), drawn.codebook.height, drawn.trips.height, trips)
 
 
 def _write_shuttle_spec(folder: Path, dataset: str, periods: tuple[str, ...], views: int) -> str:

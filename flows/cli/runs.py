@@ -28,9 +28,8 @@ from storage.releases.register import how_to_go_on
 
 if TYPE_CHECKING:
     from flows.planning.plan import Plan
-    from flows.trials.made_up import Like
     from storage.releases.register import Release
-    from tasks.pages.trial_results import TrialResults
+    from tasks.pages.trial_results import MadeUp, TrialResults
 
 _LISTEN_EVERY = 1.0  # seconds
 
@@ -142,7 +141,7 @@ def compare_and_write(
     runs: int,
     out: Path | None,
     utilities: Sequence[str] = (),
-    like: "Like | None" = None,
+    made_up: "MadeUp | None" = None,
 ) -> "TrialResults":
     """Compare mechanisms on the table of a spec, or on a made-up one like it, write the page, the rows and the figures, and return the results.
 
@@ -160,7 +159,7 @@ def compare_and_write(
         from flows.trials.measures import coverage_rows, utility_rows
         from tasks.pages.comparison import comparison_page
 
-        comparison = make_comparison(file, mechanisms, epsilons, runs, utilities, like)
+        comparison = make_comparison(file, mechanisms, epsilons, runs, utilities, made_up)
         with terminal.trials_progress(len(comparison.entries) * runs) as tried:
             try:
                 rows, run, task_runs = run_trials(comparison, tried)
@@ -170,16 +169,14 @@ def compare_and_write(
     results = comparison_answer(comparison, rows, str(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in ("utility", "sums"):  # of an earlier comparison
-            (folder / f"{name}.parquet").unlink(missing_ok=True)
+        (folder / "utility.parquet").unlink(missing_ok=True)  # of an earlier comparison
         tables = {
             "errors": rows.select(*TRIED, *MEASURES, *ADDED, "seconds"),
             "coverage": coverage_rows(rows),
             "rows": rows.select(*TRIED, *STATED),
         }
-        for name, asked in (("utility", comparison.utilities), ("sums", comparison.sums)):
-            if asked:
-                tables[name] = utility_rows(asked, rows)
+        if comparison.utilities:
+            tables["utility"] = utility_rows(comparison.utilities, rows)
         for name, table in tables.items():
             with beside(folder / f"{name}.parquet") as written:
                 table.write_parquet(written)

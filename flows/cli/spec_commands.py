@@ -117,8 +117,8 @@ def compare(
         typer.Option(
             metavar="NAME,…",
             help="The mechanisms to try, as a spec names them; also the baselines laplace, hay, hay:pruned, hay:geometric,"
-            " hay:pruned_geometric, binary_tree and eigen_design, by which no release is made. Default: inftda,inftda_reconciled; for"
-            " group sizes, every mechanism that counts them.",
+            " hay:pruned_geometric, binary_tree and eigen_design, by which no release is made. Default: inftda, inftda_reconciled and"
+            " that of the spec; for group sizes, every mechanism that counts them.",
         ),
     ] = None,
     epsilon: Annotated[
@@ -168,15 +168,15 @@ def compare(
     """Try mechanisms on a public table or on a made-up one, and measure their errors against its counts. Charges and releases nothing."""
     from flows.cli.runs import compare_and_write, numbers_of
     from flows.specification.file import load_spec
-    from flows.trials.made_up import like_of
+    from flows.trials.made_up import made_up_of
 
     names, utilities = (
         [name.strip() for name in ",".join(of).split(",") if name.strip()] for of in (mechanisms or [], utility or [])
     )
     epsilons = numbers_of("--epsilon", ",".join(epsilon))
-    answer = compare_and_write(
-        load_spec(spec), names, epsilons, runs, out, utilities, like_of(like=like, total=total, skew=skew)
-    )
+    file = load_spec(spec)
+    made_up = made_up_of(file.spec, like=like, total=total, skew=skew)
+    answer = compare_and_write(file, names, epsilons, runs, out, utilities, made_up)
     print_answer(answer, as_json, partial(show_comparison, intervals=intervals))
 
 
@@ -184,8 +184,9 @@ def synthesise(
     kind: Annotated[
         Literal["country", "binary", "random", "survey", "city", "shuttle", "households", "taxis"],
         typer.Argument(
-            help="The country of the demonstration, one of the paper's sets by its hierarchy, a travel survey of 150 zones, a"
-            " city of 48 zones with its trips by mode and hour, a city of 130 stops with shuttles and buses, households of a country, or what taxis do in the zones of a city."
+            help="The country of the demonstration, one of the paper's sets by its hierarchy, a travel survey of 150 zones, the"
+            " trips of a city of 48 zones by mode and hour, a city of 130 stops with shuttles and buses, households of a country, or"
+            " what taxis do in the zones of a city."
         ),
     ],
     out: Annotated[

@@ -60,13 +60,9 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
             )
         seconds = ", ".join(f"{result.mechanism} {result.seconds.mean:.2f}" for result in at)
         out.print(f"seconds of a trial: {seconds}")
-        for name, of_epsilon in results.sums_at(epsilon).items():
-            out.print(
-                f"\n[bold]{name}[/]: {ABOUT_SUMS[name]}; mean of the runs, with the least and the most in brackets"
-            )
-            out.print(_mechanism_table(of_epsilon))
         for name in results.utilities:
-            out.print(f"\n[bold]utility {name}[/], mean of the runs, with the least and the most in brackets")
+            named = f"[bold]{name}[/]: {ABOUT_SUMS[name]};" if name in ABOUT_SUMS else f"[bold]utility {name}[/],"
+            out.print(f"\n{named} mean of the runs, with the least and the most in brackets")
             out.print(_mechanism_table(results.utility(epsilon, name)))
         if (questions := results.deviations(epsilon)).rows:
             out.print(f"\n[bold]questions about the ordered axis[/]: {ABOUT_QUESTIONS}")

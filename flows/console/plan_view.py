@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flows.forecast.values import BudgetForecast, DiskUse, Forecast, PlannedDays
     from flows.specification.starters.starter import Starter
     from flows.specification.undecided import Decision
-    from flows.synthetic import SyntheticCity, SyntheticDay, SyntheticGroups, SyntheticSet
+    from flows.synthetic import SyntheticCity, SyntheticGroups, SyntheticSet
 
 
 def show_plan(forecast: "Forecast") -> None:
@@ -271,23 +271,19 @@ def _show_problems(problems: "Sequence[ErrorMessage]", undecided: Sequence[str])
         out.print(f"\n{' and '.join(listed)}. No row of the confidential table was read.")
 
 
-def show_synthesised(drawn: "SyntheticSet | SyntheticCity | SyntheticDay | SyntheticGroups") -> None:
+def show_synthesised(drawn: "SyntheticSet | SyntheticCity | SyntheticGroups") -> None:
     """Draw what a synthetic set holds, and where its specs are."""
-    from flows.synthetic import SyntheticCity, SyntheticDay, SyntheticSet
+    from flows.synthetic import SyntheticCity, SyntheticSet
 
     day = ""
     if isinstance(drawn, SyntheticSet):
-        holds = f"{drawn.people:,} people in {drawn.pairs:,} pairs of {drawn.areas:,} areas\nspec: {drawn.spec}"
+        of = "trips" if drawn.set == "city" else "people"
+        holds = f"{drawn.people:,} {of} in {drawn.pairs:,} pairs of {drawn.areas:,} areas\nspec: {drawn.spec}"
     elif isinstance(drawn, SyntheticCity):
         day = f" ({drawn.day})"
         holds = (
             f"{drawn.trips:,} trips of {drawn.travelled:,} types, of {drawn.trip_types:,} possible ones, between"
             f" {drawn.stops:,} stops in {drawn.zones:,} zones\nspecs: {', '.join(drawn.specs)}"
-        )
-    elif isinstance(drawn, SyntheticDay):
-        holds = (
-            f"{drawn.trips:,} trips between {drawn.zones:,} zones, in {drawn.travelled:,} combinations of zones, mode and hour"
-            f"\nspecs: {', '.join(drawn.specs)}"
         )
     else:
         holds = (

@@ -20,14 +20,15 @@ from flows.specification.sections.privacy import Target
 from flows.specification.sections.schedule import second_run_of_a_day
 from flows.specification.undecided import all_undecided, left_in, undecided, value_at
 from flows.specification.yaml import keys_in, line_of
-from storage.errors import InputError, SpecError, TrellisError, UsageError
+from storage.errors import SpecError, TrellisError, UsageError
 from tasks.ingest.areas import ANY_LEVEL, CODE, Boundaries, Labels
 from tasks.ingest.codebook import ListedCodes, Recode, Unlisted
 from tasks.ingest.derived import DerivedSource
 from tasks.ingest.groups import GroupSource, ListedGroups
+from tasks.ingest.sources.files import FileTable
 from tasks.ingest.sources.locations import is_url, matrix_at, published_location, shapes_at, table_at
 from tasks.ingest.sources.matrices import COUNT
-from tasks.ingest.tables import ClosedTable, Table
+from tasks.ingest.tables import Table
 from tasks.ingest.takes import Take
 from tasks.ingest.task import TableSource
 from tasks.ingest.trips import AxisSource
@@ -50,7 +51,7 @@ class SpecFile:
         spec: the checked keys.
         text: as written.
         path: of the file. Paths in the spec are relative to its folder.
-        is_closed: whether the confidential table is not opened, so that it need not be there.
+        is_closed: whether the confidential table is not opened and need not be there; an empty file stands for one that is not.
     """
 
     spec: Spec
@@ -90,10 +91,10 @@ class SpecFile:
     def _confidential(self) -> Table:
         try:
             return self._place_of_confidential()
-        except InputError:
+        except TrellisError:
             if not self.is_closed:
                 raise
-            return ClosedTable("input.matrix" if self.spec.input.matrix is not None else "input.table")
+            return FileTable("input.table", Path(os.devnull))
 
     def _place_of_confidential(self) -> Table:
         keys = self.spec.input

@@ -21,13 +21,12 @@ from flows.specification.file import SpecFile, declares_public_data
 from flows.trials.contestants import Contestant, Tried
 from flows.trials.entries import check_name, entries_of, usual_names
 from flows.trials.in_memory import PublicTable, public_table
-from flows.trials.made_up import Like, made_up_of, made_up_table
+from flows.trials.made_up import made_up_table
 from flows.trials.measures import (
     AskedUtility,
     asked_utilities,
     coverage_answer,
     coverage_row,
-    measured_sums,
     row_columns,
     share_columns,
     spread,
@@ -41,14 +40,14 @@ from storage.errors import SpecError, UsageError
 from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
 from storage.releases.terms import Intervals, ViewTerms
-from tasks.ingest.groups import read_listed
-from tasks.ingest.task import read_ends, read_in_memory
+from tasks.ingest.task import listed_groups, read_ends, read_in_memory
 from tasks.pages.trial_results import ComparedLevel, LevelResult, MadeUp, MechanismResult, TrialResults
 from tasks.released.estimate import Estimate
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.views import Partition, sums_of_leaves
 from tasks.validate.coverage import cells_covered, false_share, level_coverages, rows_covered
+from tasks.validate.sums import SUMS
 from tasks.validate.utility import cell_errors, level_errors, violations
 
 _LIKE = "Compare on a made-up table of the same shape with --like, or on public data."
@@ -79,7 +78,7 @@ class Comparison:
         plan: of the spec, for its levels and its δ.
         refused: per mechanism that cannot be tried, at some ε or at any, why.
         notes: per mechanism for which not all of the spec holds, what was left out, and why.
-        utilities: the measures of the leaves that are asked for.
+        utilities: the measures of the leaves: margins and ranges, and those that are asked for.
         made_up: how the table was drawn, if it is made up.
     """
 
@@ -91,11 +90,6 @@ class Comparison:
     notes: dict[str, list[str]]
     utilities: tuple[AskedUtility, ...] = ()
     made_up: MadeUp | None = None
-
-    @cached_property
-    def sums(self) -> tuple[AskedUtility, ...]:
-        """The measures of margins and ranges that say something of the table."""
-        return measured_sums(self.table.tree, self.true_levels[-1])
 
     @cached_property
     def true_levels(self) -> list[Frontier]:
@@ -131,18 +125,19 @@ def make_comparison(
     epsilons: Sequence[float],
     runs: int,
     utilities: Sequence[str] = (),
-    like: Like | None = None,
+    made_up: MadeUp | None = None,
 ) -> Comparison:
     """Return a comparison, with its table read, or made up; refuse a table that is not public.
 
-    Without mechanisms it is one of `usual_names`. With `like` the confidential table is not opened, and need not be there.
+    Without mechanisms it is one of `usual_names`. A confidential table in place of which one is made up is not opened, and need not
+    be there.
 
     Raises:
         SpecError: the spec does not declare its data public, a release of the table did not, or it could not be released.
         UsageError: a mechanism or a measure is unknown, an ε is out of range, or nothing is left to compare.
         InputError: the table, a codebook or a table of a measure breaks a rule.
     """
-    if like is None and not file.spec.public_data:
+    if not made_up and not file.spec.public_data:
         raise SpecError(
             "public_data must be true for a comparison: errors against the true counts reveal confidential data.",
             field="public_data",
@@ -151,8 +146,7 @@ def make_comparison(
     names = list(dict.fromkeys(mechanisms or usual_names(file.spec)))
     for name in names:
         check_name(name)
-    plan = make_plan(replace(file, is_closed=like is not None))
-    made_up = made_up_of(plan, like) if like else None
+    plan = make_plan(replace(file, is_closed=made_up is not None))
     table = made_up_table(plan, made_up) if made_up else _read(plan)
     asked = {name: entries_of(plan, name, epsilons) for name in names}
     entries = tuple(entry for of in asked.values() for entry in of.entries)
@@ -169,13 +163,11 @@ def make_comparison(
 def _read(plan: Plan) -> PublicTable:
     """Return the table of a spec, which may be seen."""
     _refuse_charged(plan)
-    spec, groups = plan.file.spec, plan.source.groups
+    spec = plan.file.spec
     codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
     tree = tree_over(codebooks, spec) if spec.unlisted else plan.tree
     table = public_table(tree, areas, true_counts, plan.derived)
-    if groups is None or groups.listed is None:
-        return table
-    return replace(table, groups=read_listed(groups.listed, read_ends(plan.source)[0])[1])
+    return replace(table, groups=listed_groups(plan.source, read_ends(plan.source)))
 
 
 def trials_of(comparison: Comparison, entry: Contestant, runs: Sequence[int]) -> list[dict[str, Any]]:
@@ -207,8 +199,8 @@ def _rows_of_levels(comparison: Comparison, entry: Contestant, trial: Tried) -> 
         row = asdict(level_errors(tree, true, nodes)) | coverage_row(covered)
         row["violations"] = violations(tree, nodes, below)
         row["emd"] = emd_of_level(tree, true, nodes) if comparison.counts_groups else None
-        for utility in (*comparison.utilities, *comparison.sums):
-            says = true.level == tree.depth and (entry.adds_up or utility not in comparison.sums)
+        for utility in comparison.utilities:
+            says = true.level == tree.depth and (entry.adds_up or utility.name not in SUMS)
             row |= utility.row(tree, true, nodes) if says else dict.fromkeys(utility.columns.values())
         rows.append(row)
     stated = _stated(comparison, trial.published)
@@ -270,7 +262,7 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
         results=[_result(comparison, entry, rows) for entry in comparison.entries],
         made_up=comparison.made_up,
         counted="groups" if comparison.counts_groups else "records",
-        verdicts=verdicts(comparison.entries, comparison.sums, rows, comparison.runs),
+        verdicts=verdicts(comparison.entries, comparison.utilities, rows, comparison.runs),
         refused=comparison.refused,
         notes=comparison.notes,
         folder=folder,
@@ -304,7 +296,7 @@ def _result(comparison: Comparison, entry: Contestant, rows: pl.DataFrame) -> Me
         spreads: dict[str, Any] = {column: spread_of(tried[column]) for column in (*MEASURES, *ADDED, *STATED)}
         levels.append(LevelResult(int(level), intervals=coverage_answer(tried), **spreads))
     seconds = spread(of_entry.filter(level=0)["seconds"].to_list())
-    utility, sums = (utility_answer(of, of_entry) for of in (comparison.utilities, comparison.sums))
+    utility = utility_answer(comparison.utilities, of_entry)
     is_ordered = bool(comparison.plan.tree.ordered)
     deviations = {name: math.sqrt(variance) for name, variance in entry.variances.items()} if is_ordered else {}
-    return MechanismResult(entry.name, entry.epsilon, entry.sigmas, seconds, levels, utility, deviations, sums or {})
+    return MechanismResult(entry.name, entry.epsilon, entry.sigmas, seconds, levels, utility, deviations)

@@ -113,10 +113,10 @@ class Candidates:
 
 
 def usual_names(spec: Spec) -> list[str]:
-    """Return what is tried where nobody names anything: of group sizes every mechanism that counts them."""
+    """Return what is tried where nobody names anything: the usual ones and the spec's, or of group sizes every mechanism that counts them."""
     if spec.release.group_sizes:
         return [name for name, mechanism in MECHANISMS.items() if mechanism.counts_groups]
-    return [*USUAL]
+    return [*USUAL, spec.mechanism]
 
 
 def check_name(name: str) -> None:

@@ -8,8 +8,9 @@ from statistics import fmean, variance
 import polars as pl
 
 from flows.trials.contestants import Contestant
-from flows.trials.measures import AskedUtility
+from flows.trials.measures import AskedUtility, of_leaves
 from tasks.pages.trial_results import Lead, Verdict
+from tasks.validate.sums import SUMS
 
 LEAVES = "leaves"
 _CLEAR = 2  # standard errors
@@ -18,11 +19,11 @@ Scores = Mapping[str, Mapping[str, Sequence[float]]]  # by question and mechanis
 
 
 def verdicts(
-    entries: Sequence[Contestant], sums: Sequence[AskedUtility], rows: pl.DataFrame, runs: int
+    entries: Sequence[Contestant], utilities: Sequence[AskedUtility], rows: pl.DataFrame, runs: int
 ) -> list[Verdict]:
     """Return the verdict at every ε of a comparison, given the rows of its trials."""
-    leaves = rows.filter(pl.col("level") == rows.drop_nulls("violations")["level"].max())  # views come after them
-    questions = {LEAVES: ["l1"]} | {of.name: [*of.columns.values()] for of in sums}
+    leaves = of_leaves(rows)
+    questions = {LEAVES: ["l1"]} | {of.name: [*of.columns.values()] for of in utilities if of.name in SUMS}
     found = []
     for epsilon in dict.fromkeys(entry.epsilon for entry in entries):
         of_epsilon = leaves.filter(epsilon=epsilon)

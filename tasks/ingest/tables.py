@@ -170,28 +170,6 @@ class Table(ABC):
         return self.fault(f"{self.name} cannot be read as {self.kind}.", hint)
 
 
-class ClosedTable(Table):
-    """The confidential table where nobody opens it, and it need not be there."""
-
-    name = location = kind = "a table that stays closed"
-
-    def at_place(self) -> RecognisedTable:
-        """Return it without a place."""
-        return RecognisedTable("")
-
-    def sha256(self) -> str:
-        """Refuse to read it."""
-        raise self.unreadable()
-
-    def rows(self, con: Connection) -> AbstractContextManager[TableRows]:  # noqa: ARG002
-        """Refuse to open it."""
-        raise self.unreadable()
-
-    def cause(self, message: str) -> str:  # noqa: ARG002
-        """Return nothing: nobody reads it."""
-        return ""
-
-
 def same_table(one: Table, other: Table) -> bool:
     """Return whether a public table is the confidential one or in the same file, by their places alone.
 

@@ -58,15 +58,6 @@ def comparison_page(trials: TrialResults) -> str:
         "comparison.html",
         trials=trials,
         about_questions=ABOUT_QUESTIONS,
-        sums=[
-            {
-                "name": name,
-                "about": about,
-                "tables": [{"epsilon": of, "table": trials.sums_at(of)[name]} for of in epsilons],
-            }
-            for name, about in ABOUT_SUMS.items()
-            if name in trials.sums_at(epsilons[0])
-        ],
         few=FEW_INTERVALS,
         measures=[(measure, _measure_chart(trials, measure)) for measure in shown],
         seconds=_seconds_chart(trials),
@@ -83,7 +74,11 @@ def comparison_page(trials: TrialResults) -> str:
             if (stated := trials.of_rows(epsilon))
         ],
         utilities=[
-            {"name": name, "tables": [{"epsilon": of, "table": trials.utility(of, name)} for of in epsilons]}
+            {
+                "name": name,
+                "about": ABOUT_SUMS.get(name),
+                "tables": [{"epsilon": of, "table": trials.utility(of, name)} for of in epsilons],
+            }
             for name in trials.utilities
         ],
         numbers=[

@@ -122,12 +122,10 @@ class MechanismResult:
     Attributes:
         sigmas: σ of levels 0 to T, 0 where a level is exact.
         seconds: of one trial.
-        utility: the numbers of each measure of the leaves that was asked for, by measure and number; a number is None where
-            no run has it. None where no measure was asked for.
+        utility: the numbers of each measure of the leaves, by measure and number; a number is None where no run has it. Beside those
+            that were asked for, `margins` and `ranges` (`ABOUT_SUMS`), where the release has any. None where there is none.
         deviations: by `QUESTIONS`, the root of their mean variance before rounding, records, computed from the noise alone; empty
             without an ordered axis, and where the counts have a part in it.
-        sums: mean absolute errors of what readers add up from the leaves, records, by what it is: `margins`, the totals of one axis,
-            by axis and level, and `ranges` of ordered axes, by axis. None where counts do not add up.
     """
 
     mechanism: str
@@ -137,7 +135,6 @@ class MechanismResult:
     levels: Sequence[LevelResult]
     utility: Mapping[str, Mapping[str, Spread | None]] | None = None
     deviations: Mapping[str, float] = field(default_factory=dict)
-    sums: Mapping[str, Mapping[str, Spread | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +254,6 @@ class TrialResults:
         spreads = (level.measure(measure) for result in self.results for level in result.levels)
         return any(of and of.max for of in spreads)
 
-    def sums_at(self, epsilon: float) -> dict[str, TextTable]:
-        """Return the errors at one ε in what readers add up, by `ABOUT_SUMS`."""
-        return {
-            kind: self._means([*names], [(of.mechanism, of.sums.get(kind)) for of in self.at(epsilon)])
-            for kind, names in self.results[0].sums.items()
-        }
-
     def at(self, epsilon: float) -> list[MechanismResult]:
         """Return the results at one ε."""
         return [result for result in self.results if result.epsilon == epsilon]
@@ -292,16 +282,12 @@ class TrialResults:
 
     def utility(self, epsilon: float, name: str) -> TextTable:
         """Return the numbers of a measure of the leaves: means, with the least and the most in brackets; a dash where no run has one."""
-        numbers = [(of.mechanism, (of.utility or {}).get(name)) for of in self.at(epsilon)]
-        return self._means(self.utilities[name], numbers)
-
-    def _means(
-        self, heads: Sequence[str], numbers: Sequence[tuple[str, Mapping[str, Spread | None] | None]]
-    ) -> TextTable:
-        """Return numbers by mechanism, means with the least and the most in brackets; a dash where no run has one."""
         rows = [
-            [mechanism, *(spread.written("{:,.2f}".format) if spread else "–" for spread in of.values())]
-            for mechanism, of in numbers
-            if of
+            [
+                of.mechanism,
+                *(spread.written("{:,.2f}".format) if spread else "–" for spread in of.utility[name].values()),
+            ]
+            for of in self.at(epsilon)
+            if of.utility
         ]
-        return TextTable(["mechanism", *heads], rows)
+        return TextTable(["mechanism", *self.utilities[name]], rows)

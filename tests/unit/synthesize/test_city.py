@@ -1,4 +1,4 @@
-"""The made-up city with its trips by mode and hour: its peaks, where trips go, and the specs that are written."""
+"""The made-up city with its trips by mode and hour: its peaks, where trips go, and the spec that is written."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import pytest
 
 from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
-from flows.synthetic import SyntheticDay, synthesise_answer
+from flows.synthetic import synthesise_answer
 from tasks.synthesize.city import MODES, PEAKS, draw_day
 
 LEAVES = ["origin", "destination", "mode", "hour"]
@@ -58,14 +58,21 @@ def test_mode_and_hour_follow_from_the_place(city):
     assert morning > 1.5 * evening
 
 
-def test_its_specs_can_be_planned(tmp_path):
-    """There is one without views and one with the totals of every axis; equal seeds write equal tables, which have names and shapes."""
+def test_its_trips_are_trips(tmp_path):
+    """The spec has both ends and the attributes, and Trellis chooses the order; equal seeds write equal tables, with names and shapes."""
     found = [synthesise_answer("city", tmp_path / name, 3) for name in ("one", "two")]
-    assert isinstance(found[0], SyntheticDay)
-    assert (found[0].zones, found[0].trips) == (48, 200_000)
+    assert (found[0].areas, found[0].people) == (48, 200_000)
     assert (tmp_path / "one/data/trips.csv").read_bytes() == (tmp_path / "two/data/trips.csv").read_bytes()
-    plain, margins = (make_plan(load_spec(Path(spec))) for spec in found[0].specs)
-    assert plain.tree.possible_cells(plain.tree.depth) == 48 * 48 * 4 * 24
-    assert not plain.named_views
-    assert {view.name for view in margins.named_views} >= {"origin_zone", "mode"}
-    assert plain.shaped["origin", 2] == 48
+    plan = make_plan(load_spec(Path(found[0].spec)))
+    assert plan.tree.ends == (0, 1)
+    assert plan.tree.possible_cells(plan.tree.depth) == 48 * 48 * 4 * 24
+    assert plan.chosen.order == (
+        "origin.district",
+        "destination.district",
+        "origin.zone",
+        "destination.zone",
+        "mode",
+        "hour",
+    )
+    assert {view.name for view in plan.named_views} >= {"origin_zone", "mode", "origin_district_by_mode"}
+    assert plan.shaped["origin", 2] == 48

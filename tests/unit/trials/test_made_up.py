@@ -12,7 +12,7 @@ from flows.console.comparison_view import show_comparison
 from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from flows.trials.comparison import make_comparison
-from flows.trials.made_up import Like, like_of, made_up_table
+from flows.trials.made_up import made_up_of, made_up_table
 from storage.errors import InputError, SpecError, UsageError
 from tasks.ingest.sources.files import FileTable
 from tasks.pages.comparison import comparison_page
@@ -55,22 +55,22 @@ def folder(tmp_path, monkeypatch):
     numbers = np.arange(12)
     zones = {"district": numbers // 4, "zone": numbers}
     pl.DataFrame(zones).with_columns(pl.all().cast(pl.String).str.zfill(2)).write_csv(tmp_path / "zones.csv")
-    rows = FileTable.rows
+    for way in ("rows", "sha256"):
 
-    def closed(table, *given, **named):
-        assert table.field != "input.table"
-        return rows(table, *given, **named)
+        def closed(table, *given, _open=getattr(FileTable, way), **named):
+            assert table.field != "input.table"
+            return _open(table, *given, **named)
 
-    monkeypatch.setattr(FileTable, "rows", closed)
+        monkeypatch.setattr(FileTable, way, closed)
     return tmp_path
 
 
-def compared(folder, shape, like=None, **keys):
+def compared(folder, shape, total=900, skew=None, **keys):
     """Return a comparison on a table like that of a spec."""
     (folder / "spec.yaml").write_text(yaml.safe_dump(SHAPES[shape] | keys))
-    return make_comparison(
-        load_spec(folder / "spec.yaml"), TRIED.get(shape, ["inftda"]), [1.0], 2, (), like or Like(900)
-    )
+    file = load_spec(folder / "spec.yaml")
+    made_up = made_up_of(file.spec, like=True, total=total, skew=skew)
+    return make_comparison(file, TRIED.get(shape, ["inftda"]), [1.0], 2, (), made_up)
 
 
 def drawn(comparison):
@@ -110,9 +110,9 @@ def test_the_terminal_and_python_say_that_it_is_made_up(folder, capsys):
 
 def test_it_has_as_many_records_as_are_asked_for_and_the_skew_is_that_of_its_cells(folder):
     """The total is that of the option, before that of the spec; without skew all cells are alike, and with it few have most."""
-    assert compared(folder, "trips", Like(5_000, 0.0), expected_total=77).true_levels[0].counts.tolist() == [5_000]
-    assert compared(folder, "trips", Like(), expected_total=77).true_levels[0].counts.tolist() == [77]
-    largest = [compared(folder, "trips", Like(100_000, skew)).true_levels[-1].counts.max() for skew in (0.0, 1.0, 2.0)]
+    assert compared(folder, "trips", 5_000, 0.0, expected_total=77).true_levels[0].counts.tolist() == [5_000]
+    assert compared(folder, "trips", None, expected_total=77).true_levels[0].counts.tolist() == [77]
+    largest = [compared(folder, "trips", 100_000, skew).true_levels[-1].counts.max() for skew in (0.0, 1.0, 2.0)]
     even = 100_000 / 144
     assert largest[0] < even + 6 * even**0.5
     assert largest[0] < largest[1] < largest[2]
@@ -145,18 +145,21 @@ def load_spec_closed(folder):
 
 def test_what_cannot_be_made_up_is_refused(folder):
     """Nobody says how many records there are, numbers out of range, codes that only the records have; and a table that is read must be there."""
-    with pytest.raises(UsageError, match="--total must be given, since the spec has no expected_total"):
-        compared(folder, "features", Like())
-    for wrong, said in ((Like(0), "--total must be from 1"), (Like(9, -1.0), "--skew must be from 0 to 6")):
+    for total, skew, said in (
+        (None, None, "--total must be given, since the spec has no expected_total"),
+        (0, None, "--total must be from 1"),
+        (9, -1.0, "--skew must be from 0 to 6"),
+    ):
         with pytest.raises(UsageError, match=said):
-            compared(folder, "features", wrong)
+            compared(folder, "features", total, skew)
     keys = features_of({"mode": {"levels": ["mode"]}}, mechanism="stability_histogram", noise={"law": "laplace"})
     (folder / "spec.yaml").write_text(yaml.safe_dump(keys))
+    spec = load_spec(folder / "spec.yaml").spec
     with pytest.raises(SpecError, match=r"hierarchy\.mode must have a codebook for --like") as refused:
-        make_comparison(load_spec(folder / "spec.yaml"), ["stability_histogram"], [1.0], 1, (), Like(9))
+        made_up_of(spec, like=True, total=9, skew=None)
     assert refused.value.field == "hierarchy.mode"
     with pytest.raises(UsageError, match="--skew must be left out without --like"):
-        like_of(like=False, total=None, skew=1.0)
+        made_up_of(spec, like=False, total=None, skew=1.0)
     (folder / "spec.yaml").write_text(yaml.safe_dump(SHAPES["features"] | {"public_data": True}))
     with pytest.raises(InputError, match=r"input\.table"):
         make_comparison(load_spec(folder / "spec.yaml"), ["inftda"], [1.0], 1)
