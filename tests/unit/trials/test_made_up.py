@@ -55,13 +55,13 @@ def folder(tmp_path, monkeypatch):
     numbers = np.arange(12)
     zones = {"district": numbers // 4, "zone": numbers}
     pl.DataFrame(zones).with_columns(pl.all().cast(pl.String).str.zfill(2)).write_csv(tmp_path / "zones.csv")
-    for way in ("rows", "sha256"):
+    for way in (FileTable.rows, FileTable.sha256):
 
-        def closed(table, *given, _open=getattr(FileTable, way), **named):
+        def closed(table, *given, _way=way, **named):
             assert table.field != "input.table"
-            return _open(table, *given, **named)
+            return _way(table, *given, **named)
 
-        monkeypatch.setattr(FileTable, way, closed)
+        monkeypatch.setattr(FileTable, way.__name__, closed)
     return tmp_path
 
 
