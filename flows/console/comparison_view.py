@@ -61,12 +61,11 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
         seconds = ", ".join(f"{result.mechanism} {result.seconds.mean:.2f}" for result in at)
         out.print(f"seconds of a trial: {seconds}")
         for name in results.utilities:
-            named = f"[bold]{name}[/]: {ABOUT_SUMS[name]};" if name in ABOUT_SUMS else f"[bold]utility {name}[/],"
-            out.print(f"\n{named} mean of the runs, with the least and the most in brackets")
-            out.print(_mechanism_table(results.utility(epsilon, name)))
+            out.print(f"\n[bold]{name}[/]: {ABOUT_SUMS[name]}" if name in ABOUT_SUMS else f"\n[bold]utility {name}[/]")
+            out.print(_text_table(results.utility(epsilon, name), texts=2))
         if (questions := results.deviations(epsilon)).rows:
             out.print(f"\n[bold]questions about the ordered axis[/]: {ABOUT_QUESTIONS}")
-            out.print(_mechanism_table(questions))
+            out.print(_text_table(questions, texts=1))
         if stated := results.of_rows(epsilon):
             _show_rows(results, stated)
         if intervals and (stated := results.of_questions(epsilon)):
@@ -96,9 +95,9 @@ def _level_table(
     return table
 
 
-def _mechanism_table(numbers: "stated.TextTable") -> Table:
-    """Return a table of numbers with a row per mechanism."""
-    table = table_of(numbers.heads[:1], numbers.heads[1:])
+def _text_table(numbers: "stated.TextTable", texts: int) -> Table:
+    """Return a table of columns of texts, as many as are given, and of numbers."""
+    table = table_of(numbers.heads[:texts], numbers.heads[texts:])
     for row in numbers.rows:
         table.add_row(*map(escape, row))  # a bracket at the start of markup would be read as a tag
     return table

@@ -192,6 +192,11 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
     tried = _with_views(plan, mechanism, named)
     if spec.noise.sampler not in law.samplers:
         notes.append(f"noise.sampler is {sampler_of(plan, law)}, because it has no {spec.noise.sampler}.")
+    if tried.settles_together and not mechanism.settles_together:
+        notes.append(
+            f"views are measured and settled together with the tree, as with every mechanism of it; {mechanism.name}:{WITHOUT_VIEWS}"
+            " measures none."
+        )
     if plan.named_views and not tried.measures_views:
         key = "grid" if spec.release.grid else "views"
         notes.append(f"release.{key} is left out: its views are sums of what it releases.")

@@ -82,7 +82,7 @@ def _who_leads(leads: Mapping[str, Lead]) -> str:
 
 
 def _share(lead: Lead) -> str:
-    return "" if lead.ratio is None else f" ({lead.ratio:.2f} of that of {lead.next})"
+    return "" if lead.ratio is None else f" ({1 - lead.ratio:.0%} less than {lead.next})"
 
 
 def _remarks(scores: Scores, leads: Mapping[str, Lead], releasing: set[str], runs: int) -> Iterator[str]:

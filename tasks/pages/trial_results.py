@@ -281,13 +281,11 @@ class TrialResults:
         return TextTable(["mechanism", *QUESTIONS.values()], rows)
 
     def utility(self, epsilon: float, name: str) -> TextTable:
-        """Return the numbers of a measure of the leaves: means, with the least and the most in brackets; a dash where no run has one."""
-        rows = [
-            [
-                of.mechanism,
-                *(spread.written("{:,.2f}".format) if spread else "–" for spread in of.utility[name].values()),
-            ]
-            for of in self.at(epsilon)
-            if of.utility
-        ]
-        return TextTable(["mechanism", *self.utilities[name]], rows)
+        """Return the numbers of a measure of the leaves, over the runs; dashes where no run has one."""
+        rows = list[list[str]]()
+        for number in self.utilities[name]:
+            for of in self.at(epsilon):
+                spread = of.utility[name][number] if of.utility else None
+                found = [f"{of:,.2f}" for of in (spread.mean, spread.min, spread.max)] if spread else ["–"] * 3
+                rows.append([number, of.mechanism, *found])
+        return TextTable([name, "mechanism", "mean", "least", "most"], rows)

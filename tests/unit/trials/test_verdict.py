@@ -20,8 +20,8 @@ def test_one_mechanism_that_leads_in_all_is_named_once():
     scores = {question: {"far": FAR, "near": NEAR} for question in ("leaves", "margins", "ranges")}
     verdict = verdict_of(1.0, scores, {"far", "near"}, 3)
     assert verdict.text == (
-        "At ε = 1, near has the least error in leaves (0.50 of that of far), in margins (0.50 of that of far) and"
-        " in ranges (0.50 of that of far). Every lead is more than two standard errors of the 3 runs."
+        "At ε = 1, near has the least error in leaves (50% less than far), in margins (50% less than far) and"
+        " in ranges (50% less than far). Every lead is more than two standard errors of the 3 runs."
     )
     assert verdict.leads["leaves"].ratio == pytest.approx(0.5)
 
@@ -35,8 +35,8 @@ def test_what_the_winner_of_leaves_loses_and_what_may_be_chance_is_said():
     }
     text = verdict_of(0.1, scores, {"a", "b"}, 3).text
     assert text == (
-        "At ε = 0.1, a has the least error in leaves (0.50 of that of b) and in ranges (0.99 of that of b), and b in margins"
-        " (0.50 of that of a). In ranges the lead is within two standard errors of the 3 runs, and may be chance; in margins a has"
+        "At ε = 0.1, a has the least error in leaves (50% less than b) and in ranges (1% less than b), and b in margins"
+        " (50% less than a). In ranges the lead is within two standard errors of the 3 runs, and may be chance; in margins a has"
         " 2.0 times the least error."
     )
     once = verdict_of(1.0, {"leaves": {"a": [1.0], "b": [9.0]}}, {"a", "b"}, 1)
