@@ -143,10 +143,10 @@ def make_comparison(
             field="public_data",
             hint=_LIKE,
         )
-    names = list(dict.fromkeys(mechanisms or usual_names(file.spec)))
-    for name in names:
+    for name in mechanisms:
         check_name(name)
     plan = make_plan(replace(file, is_closed=made_up is not None))
+    names = list(dict.fromkeys(mechanisms or usual_names(plan)))
     table = made_up_table(plan, made_up) if made_up else _read(plan)
     asked = {name: entries_of(plan, name, epsilons) for name in names}
     entries = tuple(entry for of in asked.values() for entry in of.entries)

@@ -11,7 +11,6 @@ from flows.planning.plan import Plan
 from flows.planning.scheme import check_leaves
 from flows.planning.shares import scheme_of
 from flows.run.reservation import reserved_release
-from flows.specification.keys import Spec
 from flows.specification.sections.privacy import Minimise
 from flows.trials.baselines import BASELINES, USUAL, baseline_entry
 from flows.trials.contestants import Contestant, privacy_defaults, sampler_of
@@ -112,11 +111,14 @@ class Candidates:
     notes: Sequence[str]
 
 
-def usual_names(spec: Spec) -> list[str]:
-    """Return what is tried where nobody names anything: the usual ones and the spec's, or of group sizes every mechanism that counts them."""
-    if spec.release.group_sizes:
+def usual_names(plan: Plan) -> list[str]:
+    """Return what is tried where nobody names anything: of group sizes every mechanism that counts them; otherwise the usual ones and the spec's."""
+    own = plan.file.spec.mechanism
+    if plan.mechanism.counts_groups:
         return [name for name, mechanism in MECHANISMS.items() if mechanism.counts_groups]
-    return [*USUAL, spec.mechanism]
+    if plan.mechanism.settles_together and not MECHANISMS[own].settles_together:  # as all of a tree are, with views
+        return [own, *(f"{name}:{WITHOUT_VIEWS}" for name in USUAL)]
+    return [*USUAL, own]
 
 
 def check_name(name: str) -> None:
