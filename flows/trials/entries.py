@@ -196,10 +196,10 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
         notes.append(f"noise.sampler is {sampler_of(plan, law)}, because it has no {spec.noise.sampler}.")
     if tried.settles_together and not mechanism.settles_together:
         notes.append(
-            f"views are measured and settled together with the tree, as with every mechanism of it; {mechanism.name}:{WITHOUT_VIEWS}"
-            " measures none."
+            "its counts are settled together with the views, which gives the same for every mechanism of a tree;"
+            f" {mechanism.name}:{WITHOUT_VIEWS} measures no views."
         )
-    if plan.named_views and not tried.measures_views:
+    if plan.named_views and named != WITHOUT_VIEWS and not tried.measures_views:
         key = "grid" if spec.release.grid else "views"
         notes.append(f"release.{key} is left out: its views are sums of what it releases.")
     if plan.scheme.rho is not None and mechanism.is_unbiased and "split" not in mechanism.refused:

@@ -47,7 +47,11 @@ def verdict_of(epsilon: float, scores: Scores, releasing: set[str], runs: int) -
         text = f"{at}, only {min(tried)} was tried, so nothing is best. Name others with --mechanisms."
     else:
         remarks = [*_remarks(scores, leads, releasing, runs)]
-        second = "; ".join(remarks) if remarks else f"every lead is more than two standard errors of the {runs} runs"
+        second = (
+            "; ".join(remarks)
+            if remarks
+            else f"every lead is more than two standard errors of the {runs} runs, and hardly chance"
+        )
         text = f"{at}, {_who_leads(leads)}. {second[:1].upper()}{second[1:]}."
     return Verdict(epsilon, leads, text)
 

@@ -21,7 +21,7 @@ def test_one_mechanism_that_leads_in_all_is_named_once():
     verdict = verdict_of(1.0, scores, {"far", "near"}, 3)
     assert verdict.text == (
         "At ε = 1, near has the least error in leaves (50% less than far), in margins (50% less than far) and"
-        " in ranges (50% less than far). Every lead is more than two standard errors of the 3 runs."
+        " in ranges (50% less than far). Every lead is more than two standard errors of the 3 runs, and hardly chance."
     )
     assert verdict.leads["leaves"].ratio == pytest.approx(0.5)
 
