@@ -34,6 +34,6 @@ def test_its_trips_are_trips(tmp_path):
     plan = make_plan(load_spec(Path(found[0].spec)))
     assert plan.tree.ends == (0, 1)
     assert plan.tree.possible_cells(plan.tree.depth) == 48 * 48 * 4 * 24
-    assert " ".join(plan.chosen.order) == "origin.district destination.district origin.zone destination.zone mode hour"
+    assert " ".join(plan.chosen.order) == "destination.district origin.district destination.zone origin.zone mode hour"
     assert {view.name for view in plan.named_views} >= {"origin_zone", "mode", "origin_district_by_mode"}
     assert plan.shaped["origin", 2] == 48

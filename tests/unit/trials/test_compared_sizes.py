@@ -29,7 +29,7 @@ def compared(tmp_path, monkeypatch):
     monkeypatch.setattr(samplers, "system_words", SeededBits(7))
     write_tables(tmp_path, draw_homes())
 
-    def make(names=None, epsilon=1.0, **keys):
+    def make(names=(), epsilon=1.0, **keys):
         spec = write_spec(tmp_path, **{"public_data": True, "noise": {"sampler": "table"}, **keys})
         return make_comparison(load_spec(spec), names, [epsilon], runs=1)
 
