@@ -32,22 +32,10 @@ from scipy.special import ndtr
 
 from tasks.laws.laplace import laplace_variance
 from tasks.laws.samplers import laplace_by_table, table_noise
-from tasks.sizes.estimators import (
-    Estimator,
-    from_cumulative,
-    from_cumulative_exact,
-    from_cumulative_relaxed,
-    from_sizes,
-    from_sizes_exact,
-    from_sizes_top_down,
-    from_tails,
-    monotone_sizes,
-    nearest_to_total,
-    top_down,
-)
+from tasks.sizes.estimators import MECHANISMS, Estimator, monotone_sizes, nearest_to_total, top_down
 from tasks.sizes.programs import real_optimum, whole_optimum
-from tasks.sizes.statistics import CHAIN, SIZES, TAILS, Statistic, from_chain
-from tasks.sizes.tables import NoisyLevels, levels_above, round_half_up, sums_over_children, tails_of
+from tasks.sizes.statistics import SIZES, TAILS, Statistic
+from tasks.sizes.tables import NoisyLevels, earth_movers, levels_above, round_half_up, sums_over_children
 from tasks.synthesize.households import draw_pickups, draw_sizes, states_of_counties
 from tasks.tree.axis import IntArray
 
@@ -103,10 +91,16 @@ def free(estimate: Estimator) -> Make:
     return lambda noisy, variances, table: estimate(NoisyLevels(noisy, variances, table.first_child))
 
 
+def of(name: str, **choices: bool | int) -> Entry:
+    """Return a mechanism of the product as it is tried."""
+    sizes = MECHANISMS[name]
+    return Entry(sizes.measured, free(sizes.estimate), adds_up=sizes.is_consistent, **choices)
+
+
 ENTRIES = {
-    OURS: Entry(TAILS, free(from_tails)),
-    FINEST: Entry(TAILS, free(from_tails), finest=4),
-    GAUSSIAN: Entry(TAILS, free(from_tails), is_gaussian=True),
+    OURS: of("group_sizes"),
+    FINEST: of("group_sizes", finest=4),
+    GAUSSIAN: of("group_sizes", is_gaussian=True),
     RELAXED: Entry(
         SIZES,
         lambda noisy, variances, table: [
@@ -117,14 +111,14 @@ ENTRIES = {
     EXACT: Entry(
         SIZES, lambda noisy, variances, table: whole_optimum(noisy, variances, table.first_child, table.groups)
     ),
-    "M_H": Entry(SIZES, free(from_sizes), is_slow=True),
-    "M_H^dp": Entry(SIZES, free(from_sizes_exact), is_slow=True),
+    "M_H": of("sizes_direct", is_slow=True),
+    "M_H^dp": of("sizes_direct_exact", is_slow=True),
     TOP_DOWN: Entry(
         SIZES,
         lambda noisy, _, table: top_down(nearest_to_total(noisy[0], table.groups), noisy, table.first_child),
     ),
-    "TopDown": Entry(SIZES, free(from_sizes_top_down), is_slow=True),
-    CUMULATIVE: Entry(TAILS, free(from_cumulative_exact)),
+    "TopDown": of("sizes_top_down", is_slow=True),
+    CUMULATIVE: of("sizes_cumulative_exact"),
     CUMULATIVE_KNOWN: Entry(
         TAILS,
         lambda noisy, variances, table: whole_optimum(
@@ -134,10 +128,10 @@ ENTRIES = {
             table.groups,
         ),
     ),
-    "M_c": Entry(TAILS, free(from_cumulative), is_slow=True),
-    "M_c^r": Entry(TAILS, free(from_cumulative_relaxed), is_slow=True, adds_up=False),
-    CHAINED: Entry(CHAIN, free(from_chain)),
-    "M_c^ch as printed (not private)": Entry(CHAIN, free(from_chain), sensitivity=1),
+    "M_c": of("sizes_cumulative", is_slow=True),
+    "M_c^r": of("sizes_cumulative_relaxed", is_slow=True),
+    CHAINED: of("sizes_chain"),
+    "M_c^ch as printed (not private)": of("sizes_chain", sensitivity=1),
 }
 
 
@@ -251,9 +245,9 @@ def tried(entry: Entry, table: Table, epsilon: float, runs: int) -> Errors:
         began = time.thread_time()
         found = entry.make(noisy, variances, table)
         errors.seconds.append(time.thread_time() - began)
-        moved = [of - true for of, true in zip(found, table.levels, strict=True)]
-        errors.l1.append([int(np.abs(of).sum()) for of in moved])
-        errors.emd.append([int(np.abs(tails_of(of)).sum()) for of in moved])
+        pairs = [*zip(table.levels, found, strict=True)]
+        errors.l1.append([int(np.abs(of - true).sum()) for true, of in pairs])
+        errors.emd.append([earth_movers(true, of) for true, of in pairs])
         errors.broken += sum(int((of < 0).sum()) for of in found)
         for first, (above, below) in zip(table.first_child, pairwise(found), strict=True):
             errors.broken += int((sums_over_children(below, first) != above).sum())

@@ -219,20 +219,26 @@ def compare(
     *,
     runs: int = 10,
     utilities: Sequence[str] = (),
+    like: bool = False,
+    total: int | None = None,
+    skew: float | None = None,
 ) -> "TrialResults":
-    """Return how far mechanisms are off on a public table, as `trellis compare --json` prints it; without a server and without a page.
+    """Return how far mechanisms are off on a public table, or on one that is made up in its shape, as `trellis compare --json` prints it; without a server and without a page.
 
-    Without `mechanisms`, those are tried that `trellis compare` tries.
+    Without `mechanisms`, those are tried that `trellis compare` tries. With `like` the table of the spec stays closed, and one of the
+    same shape is made up: with `total` records, in place of the spec's expected_total, and of a `skew` of 2 or another one.
 
     Raises:
         TrellisError: the spec does not declare its table public, or another refusal, as on the command line.
     """
     from flows.trials.comparison import comparison_answer, make_comparison, trials_of
+    from flows.trials.made_up import made_up_of
 
     if runs < 1:
         raise UsageError(f"runs must be at least 1, got {runs}.", field="runs")
     with _file(spec) as file:
-        comparison = make_comparison(file, mechanisms, epsilons, runs, utilities)
+        made_up = made_up_of(file.spec, like=like, total=total, skew=skew)
+        comparison = make_comparison(file, mechanisms, epsilons, runs, utilities, made_up)
         rows = [row for entry in comparison.entries for row in trials_of(comparison, entry, range(1, runs + 1))]
         return comparison_answer(comparison, pl.DataFrame(rows, infer_schema_length=None), folder="")
 

@@ -18,6 +18,7 @@ from tasks.synthesize.areas import (
     write_country,
     write_land,
 )
+from tasks.synthesize.city import draw_day
 from tasks.synthesize.country import draw_country, draw_survey
 from tasks.synthesize.households import draw_households, draw_taxis
 from tasks.synthesize.shuttle import ZONES, Day, draw_city, draw_trips, periods_of, write_shuttle
@@ -30,6 +31,16 @@ description: Synthetic data. No person is in these tables, and they say nothing 
 source: drawn at random by Trellis
 dataset: {dataset}
 public_data: true
+{keys}privacy:
+  unit: {unit}
+  neighbours: substitution
+  max_records_per_unit: 1
+  epsilon: {epsilon}
+  delta: 1.0e-8
+budget: {{epsilon: 10.0, delta: 1.0e-7}}
+output: out
+"""
+PAIRS = """\
 input:
   table: data/trips.csv
   origin: home
@@ -42,14 +53,21 @@ hierarchy:
   tree: destination
   finest: {finest}
 mechanism: inftda
-privacy:
-  unit: {unit}
-  neighbours: substitution
-  max_records_per_unit: 1
-  epsilon: {epsilon}
-  delta: 1.0e-8
-budget: {{epsilon: 10.0, delta: 1.0e-7}}
-output: out
+"""
+BY_MODE_AND_HOUR = """\
+expected_total: 200000
+input:
+  table: data/trips.csv
+  origin: origin
+  destination: destination
+  features: [mode, hour]
+  count: trips
+hierarchy:
+  origin: &zones {{table: data/codebook.csv, levels: [{levels}], labels: data/{names}, boundaries: data/{shapes}}}
+  destination: *zones
+  mode: [bike, bus, car, walk]
+  hour: {{ordered: 24, branching: 24}}  # one level, and ranges such as 7..9
+release: {{}}  # Trellis chooses the order and the views, and `trellis plan` says why
 """
 
 SHUTTLE_SPEC = """\
@@ -138,7 +156,7 @@ SYNTHETIC: {what} that do not exist, drawn at random by `trellis synthesise {set
 
 {tables}
 """
-Set = PaperKind | Literal["country", "survey", "shuttle", "households", "taxis"]
+Set = PaperKind | Literal["country", "survey", "city", "shuttle", "households", "taxis"]
 
 PICKUPS_OF_A_TAXI = 100  # on average
 VIEWS = (  # in the paper's order: its O3 has the first two, O4 one more, O5 all
@@ -150,9 +168,15 @@ VIEWS = (  # in the paper's order: its O3 has the first two, O4 one more, O5 all
 
 
 def write_ready(
-    country: Country, folder: Path, name: str, dataset: str, epsilon: float, unit: str = "one commuter"
+    country: Country,
+    folder: Path,
+    name: str,
+    dataset: str,
+    epsilon: float,
+    unit: str = "one commuter",
+    keys: str = PAIRS,
 ) -> Path:
-    """Write a country's tables into `data/`, and a spec that releases them into `folder`; return the path of the spec.
+    """Write a country's tables into `data/`, and a spec with given keys that releases them into `folder`; return the path of the spec.
 
     Areas of a country that lie somewhere get names and shapes.
     """
@@ -161,9 +185,8 @@ def write_ready(
     if country.places is not None:
         write_land(folder / "data", country.codebook, country.places)
         land = f"  labels: data/{NAMES}\n  boundaries: data/{SHAPES}\n"
-    text = SPEC.format(
-        name=name, dataset=dataset, levels=", ".join(levels), land=land, finest=levels[-1], epsilon=epsilon, unit=unit
-    )
+    keys = keys.format(levels=", ".join(levels), land=land, finest=levels[-1], names=NAMES, shapes=SHAPES)
+    text = SPEC.format(name=name, dataset=dataset, keys=keys, epsilon=epsilon, unit=unit)
     spec = folder / "spec.yaml"
     spec.write_text(text, encoding="utf-8")
     return spec
@@ -175,7 +198,7 @@ class SyntheticSet:
 
     Attributes:
         spec: the file of the spec that releases it.
-        areas: how many it has; likewise `pairs`, of areas between which people go, and `people`.
+        areas: how many it has; likewise `pairs`, of areas between which people go, and `people`, or their trips.
     """
 
     set: str
@@ -278,7 +301,7 @@ def _check_choices(kind: Set, density: PaperDensity | None, day: Day | None, num
 
 
 def _synthesise_trips(
-    kind: PaperKind | Literal["country", "survey"],
+    kind: PaperKind | Literal["country", "survey", "city"],
     density: PaperDensity,
     folder: Path,
     seed: int,
@@ -288,12 +311,16 @@ def _synthesise_trips(
         drawn, called = draw_country(generator=generator), "country"
     elif kind == "survey":
         drawn, called = draw_survey(generator=generator), "survey"
+    elif kind == "city":
+        drawn, called = draw_day(generator=generator), "city"
     else:
         drawn, called = draw_paper_set(kind, density, generator=generator), f"{kind} {density}"
-    unit, name = "one respondent" if kind == "survey" else "one commuter", called.replace(" ", "-")
-    spec = write_ready(drawn, folder, name, f"synthetic-{name}-{seed}", epsilon=1.0, unit=unit)
-    people = int(drawn.trips["people"].sum())
-    return SyntheticSet(called, seed, str(spec), drawn.codebook.height, drawn.trips.height, people)
+    unit, name = {"survey": "one respondent", "city": "one trip"}.get(kind, "one commuter"), called.replace(" ", "-")
+    keys = BY_MODE_AND_HOUR if kind == "city" else PAIRS
+    spec = write_ready(drawn, folder, name, f"synthetic-{name}-{seed}", epsilon=1.0, unit=unit, keys=keys)
+    pairs = drawn.trips.select(drawn.trips.columns[:2]).n_unique()
+    people = int(drawn.trips.to_series(-1).sum())
+    return SyntheticSet(called, seed, str(spec), drawn.codebook.height, pairs, people)
 
 
 def _synthesise_city(day: Day, folder: Path, seed: int, generator: np.random.Generator) -> SyntheticCity:

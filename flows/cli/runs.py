@@ -29,7 +29,7 @@ from storage.releases.register import how_to_go_on
 if TYPE_CHECKING:
     from flows.planning.plan import Plan
     from storage.releases.register import Release
-    from tasks.pages.trial_results import TrialResults
+    from tasks.pages.trial_results import MadeUp, TrialResults
 
 _LISTEN_EVERY = 1.0  # seconds
 
@@ -141,8 +141,9 @@ def compare_and_write(
     runs: int,
     out: Path | None,
     utilities: Sequence[str] = (),
+    made_up: "MadeUp | None" = None,
 ) -> "TrialResults":
-    """Compare mechanisms on the table of a spec, write the page, the rows and the figures, and return the results.
+    """Compare mechanisms on the table of a spec, or on a made-up one like it, write the page, the rows and the figures, and return the results.
 
     Without a named folder each comparison has a new one. In a named folder it replaces an earlier comparison.
 
@@ -154,11 +155,11 @@ def compare_and_write(
         from httpx import HTTPError
 
         from flows.parallel_trials import run_trials
-        from flows.trials.comparison import MEASURES, STATED, TRIED, comparison_answer, make_comparison
+        from flows.trials.comparison import ADDED, MEASURES, STATED, TRIED, comparison_answer, make_comparison
         from flows.trials.measures import coverage_rows, utility_rows
         from tasks.pages.comparison import comparison_page
 
-        comparison = make_comparison(file, mechanisms, epsilons, runs, utilities)
+        comparison = make_comparison(file, mechanisms, epsilons, runs, utilities, made_up)
         with terminal.trials_progress(len(comparison.entries) * runs) as tried:
             try:
                 rows, run, task_runs = run_trials(comparison, tried)
@@ -170,7 +171,7 @@ def compare_and_write(
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "utility.parquet").unlink(missing_ok=True)  # of an earlier comparison
         tables = {
-            "errors": rows.select(*TRIED, *MEASURES, "seconds"),
+            "errors": rows.select(*TRIED, *MEASURES, *ADDED, "seconds"),
             "coverage": coverage_rows(rows),
             "rows": rows.select(*TRIED, *STATED),
         }

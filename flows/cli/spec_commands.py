@@ -116,8 +116,9 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="NAME,…",
-            help="The mechanisms to try, as a spec names them; without it, the paper's InfTDA and the default. Also the baselines laplace, hay, hay:pruned, hay:geometric,"
-            " hay:pruned_geometric, binary_tree and eigen_design, by which no release is made.",
+            help="The mechanisms to try, as a spec names them; also the baselines laplace, hay, hay:pruned, hay:geometric,"
+            " hay:pruned_geometric, binary_tree and eigen_design, by which no release is made. Default: inftda, inftda_reconciled and"
+            " that of the spec; for group sizes, every mechanism that counts them.",
         ),
     ] = None,
     epsilon: Annotated[
@@ -143,26 +144,49 @@ def compare(
             metavar="NAME,…", help="Also measure how useful the counts are, such as fleet; the spec's utility says how."
         ),
     ] = None,
+    like: Annotated[
+        bool,
+        typer.Option(
+            "--like",
+            help="Compare on a made-up table of the same shape, from the spec and its public tables alone. The table itself is not"
+            " opened, and need not be public or there.",
+        ),
+    ] = False,
+    total: Annotated[
+        int | None,
+        typer.Option(help="With --like: how many records the made-up table has. Default: the spec's expected_total."),
+    ] = None,
+    skew: Annotated[
+        float | None,
+        typer.Option(
+            help="With --like: how unequal its cells are, as the σ of their logarithms. 0 makes all alike; with 2, the default, one cell"
+            " in forty has more than 50 times the records of the middle one."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try mechanisms on a public table, and measure their errors against the true counts. Charges and releases nothing."""
+    """Try mechanisms on a public table or on a made-up one, and measure their errors against its counts. Charges and releases nothing."""
     from flows.cli.runs import compare_and_write, numbers_of
     from flows.specification.file import load_spec
+    from flows.trials.made_up import made_up_of
 
     names, utilities = (
         [name.strip() for name in ",".join(of).split(",") if name.strip()] for of in (mechanisms or [], utility or [])
     )
     epsilons = numbers_of("--epsilon", ",".join(epsilon))
-    answer = compare_and_write(load_spec(spec), names, epsilons, runs, out, utilities)
+    file = load_spec(spec)
+    made_up = made_up_of(file.spec, like=like, total=total, skew=skew)
+    answer = compare_and_write(file, names, epsilons, runs, out, utilities, made_up)
     print_answer(answer, as_json, partial(show_comparison, intervals=intervals))
 
 
 def synthesise(
     kind: Annotated[
-        Literal["country", "binary", "random", "survey", "shuttle", "households", "taxis"],
+        Literal["country", "binary", "random", "survey", "city", "shuttle", "households", "taxis"],
         typer.Argument(
-            help="The country of the demonstration, one of the paper's sets by its hierarchy, a travel survey of 150 zones, a"
-            " city of 130 stops with shuttles and buses, households of a country, or what taxis do in the zones of a city."
+            help="The country of the demonstration, one of the paper's sets by its hierarchy, a travel survey of 150 zones, the"
+            " trips of a city of 48 zones by mode and hour, a city of 130 stops with shuttles and buses, households of a country, or"
+            " what taxis do in the zones of a city."
         ),
     ],
     out: Annotated[

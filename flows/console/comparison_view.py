@@ -1,6 +1,7 @@
 """Comparisons, as a person sees them."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 _FIRST = ("level", "mechanism")
 _OF_ERRORS = (*_FIRST, "maximum", "mean", "ℓ₁", "false\ndiscovery", "false\nnegative")
+_ADDED = {"emd": "EMD", "violations": "violations"}  # shown where there are any
 _OF_ROWS = (
     "\nlevel",
     "\nmechanism",
@@ -34,25 +36,36 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
     Args:
         intervals: whether coverage and width of the intervals of questions are drawn too.
     """
-    from tasks.pages.trial_results import ABOUT_QUESTIONS
+    from tasks.pages.trial_results import ABOUT_QUESTIONS, ABOUT_SUMS
 
+    if made_up := results.made_up:
+        out.print(
+            f"[bold yellow]made up:[/] the table was drawn at random in the shape of {escape(results.name)}, with about"
+            f" {made_up.total:,} records and skew {made_up.skew:g}; the table of the spec was not opened"
+        )
     out.print(f"[bold]{results.name}[/], δ = {results.delta:g}, runs: {results.runs}; nothing was charged")
     for epsilon in results.epsilons:
         at = results.at(epsilon)
-        out.print(f"\n[bold]ε = {epsilon:g}[/], means of the runs; errors in records")
-        out.print(_level_table(results.levels, at, _OF_ERRORS, _errors))
+        out.print(f"\n[bold]ε = {epsilon:g}[/], means of the runs; errors in {results.counted}")
+        added = {name: head for name, head in _ADDED.items() if results.has(name)}
+        out.print(_level_table(results.levels, at, (*_OF_ERRORS, *added.values()), partial(_errors, added=added)))
         out.print(
             "false discovery: of the cells with a count above 0, those with a true count of 0; false negative: of the cells with a"
             " true count, those with a count of 0 or less"
         )
+        if added:
+            out.print(
+                "EMD: the earth mover's distance, records that are too many in a group, or missing; violations: counts below 0, and"
+                " counts to which those of the next level do not add up"
+            )
         seconds = ", ".join(f"{result.mechanism} {result.seconds.mean:.2f}" for result in at)
         out.print(f"seconds of a trial: {seconds}")
         for name in results.utilities:
-            out.print(f"\n[bold]utility {name}[/], mean of the runs, with the least and the most in brackets")
-            out.print(_mechanism_table(results.utility(epsilon, name)))
+            out.print(f"\n[bold]{name}[/]: {ABOUT_SUMS[name]}" if name in ABOUT_SUMS else f"\n[bold]utility {name}[/]")
+            out.print(_text_table(results.utility(epsilon, name), texts=2))
         if (questions := results.deviations(epsilon)).rows:
             out.print(f"\n[bold]questions about the ordered axis[/]: {ABOUT_QUESTIONS}")
-            out.print(_mechanism_table(questions))
+            out.print(_text_table(questions, texts=1))
         if stated := results.of_rows(epsilon):
             _show_rows(results, stated)
         if intervals and (stated := results.of_questions(epsilon)):
@@ -62,6 +75,8 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
         out.print(f"[bold yellow]not tried:[/] {mechanism}: {reason}")
     for mechanism, notes in results.notes.items():
         out.print(f"[bold yellow]note:[/] for {mechanism}, {' '.join(notes)}")
+    for verdict in results.verdicts:
+        out.print(f"[bold]verdict:[/] {escape(verdict.text)}", soft_wrap=True)
     out.print(f"page: {results.folder}/index.html", soft_wrap=True)
 
 
@@ -80,17 +95,18 @@ def _level_table(
     return table
 
 
-def _mechanism_table(numbers: "stated.TextTable") -> Table:
-    """Return a table of numbers with a row per mechanism."""
-    table = table_of(numbers.heads[:1], numbers.heads[1:])
+def _text_table(numbers: "stated.TextTable", texts: int) -> Table:
+    """Return a table of columns of texts, as many as are given, and of numbers."""
+    table = table_of(numbers.heads[:texts], numbers.heads[texts:])
     for row in numbers.rows:
         table.add_row(*map(escape, row))  # a bracket at the start of markup would be read as a tag
     return table
 
 
-def _errors(level: "LevelResult") -> list[str]:
+def _errors(level: "LevelResult", added: Iterable[str] = ()) -> list[str]:
     errors = (f"{error.mean:,.1f}" for error in (level.max_absolute, level.mean_absolute, level.l1))
-    return [*errors, *(f"{100 * rate.mean:.1f}%" for rate in (level.false_discovery, level.false_negative))]
+    rates = (f"{100 * rate.mean:.1f}%" for rate in (level.false_discovery, level.false_negative))
+    return [*errors, *rates, *(f"{of.mean:,.1f}" if (of := level.measure(name)) else "" for name in added)]
 
 
 def _show_coverage(results: "TrialResults", stated: "Sequence[MechanismResult]") -> None:

@@ -277,7 +277,8 @@ def show_synthesised(drawn: "SyntheticSet | SyntheticCity | SyntheticGroups") ->
 
     day = ""
     if isinstance(drawn, SyntheticSet):
-        holds = f"{drawn.people:,} people in {drawn.pairs:,} pairs of {drawn.areas:,} areas\nspec: {drawn.spec}"
+        of = "trips" if drawn.set == "city" else "people"
+        holds = f"{drawn.people:,} {of} in {drawn.pairs:,} pairs of {drawn.areas:,} areas\nspec: {drawn.spec}"
     elif isinstance(drawn, SyntheticCity):
         day = f" ({drawn.day})"
         holds = (

@@ -88,20 +88,9 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     for key, reason in mechanism.refused.items():
         if key in spec.privacy.model_fields_set and getattr(spec.privacy, key):
             yield wrong_key(f"privacy.{key}", f"must be left out with mechanism {mechanism.name}: {reason}.")
-    if mechanism.counts_groups and spec.release.group_sizes is None:
-        yield wrong_key("release.group_sizes", f"must be given with mechanism {mechanism.name}.")
+    yield from faults_of_counted(spec, mechanism)
+    if mechanism.counts_groups != bool(spec.release.group_sizes):
         return
-    if spec.release.group_sizes and not mechanism.counts_groups:
-        able = _able(lambda of: of.counts_groups)
-        yield wrong_key("mechanism", f"must be one of {able} for group sizes, got {mechanism.name}.")
-        return
-    if spec.input.groups and not mechanism.takes_list:
-        able = _able(lambda of: of.takes_list, " or ")
-        yield wrong_key(
-            "input.groups",
-            f"must be left out with mechanism {mechanism.name}, which Trellis releases without a list of groups.",
-            hint=f"Choose mechanism {able}, or leave input.groups out.",
-        )
     if spec.run.workers == "dask" and mechanism.cells != "survivors":
         yield wrong_key(
             "run.workers",
@@ -126,6 +115,22 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         )
     yield from _faults_of_noise(spec, mechanism)
     yield from _faults_of_listing(spec, mechanism)
+
+
+def faults_of_counted(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
+    """Yield an error where the spec counts groups and the mechanism does not, or the other way round, or takes no list of them."""
+    if mechanism.counts_groups and spec.release.group_sizes is None:
+        yield wrong_key("release.group_sizes", f"must be given with mechanism {mechanism.name}.")
+    elif spec.release.group_sizes and not mechanism.counts_groups:
+        able = _able(lambda of: of.counts_groups)
+        yield wrong_key("mechanism", f"must be one of {able} for group sizes, got {mechanism.name}.")
+    elif spec.input.groups and not mechanism.takes_list:
+        able = _able(lambda of: of.takes_list, " or ")
+        yield wrong_key(
+            "input.groups",
+            f"must be left out with mechanism {mechanism.name}, which Trellis releases without a list of groups.",
+            hint=f"Choose mechanism {able}, or leave input.groups out.",
+        )
 
 
 def _faults_of_tables(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:

@@ -54,7 +54,7 @@ from storage.releases.terms import (
 from tasks.accounting.conversions import float_above
 from tasks.folder.export.formats import check_formats
 from tasks.ingest.contents import read_content
-from tasks.ingest.task import TableSource, check_areas, check_groups, read_ends
+from tasks.ingest.task import TableSource, check_areas, listed_groups, read_ends
 from tasks.ingest.trips import AxisSource, End, Units
 from tasks.mechanisms import AUTO, Mechanism, can_settle_views
 from tasks.tree.order import Tree
@@ -393,7 +393,7 @@ def _over(file: SpecFile, source: TableSource, ends: Sequence[End]) -> Plan:
         check_fan_out(tree, spec.run, memory_of_worker(spec.run))
     check_formats(spec.release.formats, tree)
     check_leaves(spec, tree, mechanism)
-    check_groups(source, ends)
+    listed_groups(source, ends)  # refuses a list that breaks a rule
     shaped = check_areas(ends)
     if mechanism.counts_groups:
         check_memory_of_groups(tree, spec.run.max_memory)

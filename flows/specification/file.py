@@ -25,6 +25,7 @@ from tasks.ingest.areas import ANY_LEVEL, CODE, Boundaries, Labels
 from tasks.ingest.codebook import ListedCodes, Recode, Unlisted
 from tasks.ingest.derived import DerivedSource
 from tasks.ingest.groups import GroupSource, ListedGroups
+from tasks.ingest.sources.files import FileTable
 from tasks.ingest.sources.locations import is_url, matrix_at, published_location, shapes_at, table_at
 from tasks.ingest.sources.matrices import COUNT
 from tasks.ingest.tables import Table
@@ -50,11 +51,13 @@ class SpecFile:
         spec: the checked keys.
         text: as written.
         path: of the file. Paths in the spec are relative to its folder.
+        is_closed: whether the confidential table is not opened and need not be there; an empty file stands for one that is not.
     """
 
     spec: Spec
     text: str
     path: Path
+    is_closed: bool = False
 
     @property
     def folder(self) -> Path:
@@ -86,6 +89,14 @@ class SpecFile:
         return replace(source, hashes={key: table.sha256() for key, table in source.public_tables.items()})
 
     def _confidential(self) -> Table:
+        try:
+            return self._place_of_confidential()
+        except TrellisError:
+            if not self.is_closed:
+                raise
+            return FileTable("input.table", Path(os.devnull))
+
+    def _place_of_confidential(self) -> Table:
         keys = self.spec.input
         if keys.matrix is not None:
             location = expand_variables("input.matrix", keys.matrix)

@@ -128,6 +128,11 @@ class NoisyNodesEntry(BaselineEntry):
     """The noisy counts of all nodes at one ε, as they are drawn: they do not add up."""
 
     @property
+    def adds_up(self) -> bool:
+        """Whether levels are sums of the leaves: ranges are sums of the fewest nodes."""
+        return False
+
+    @property
     def noises(self) -> list[LevelNoise]:
         """The noise of levels 0 to T; a level that repeats the one above has its noise."""
         measured, noises = self.scheme.of_measured(self.guarantee.noises), list[LevelNoise]()

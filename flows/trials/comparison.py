@@ -1,7 +1,7 @@
 """A comparison of mechanisms on a public table: each is tried in memory several times, and compared with the true counts.
 
 Nothing is charged and nothing is stored. Errors against the true counts are as confidential as the counts, so a table
-is accepted only if its spec declares it public.
+is accepted only if its spec declares it public. In place of a confidential one a made-up table is drawn.
 """
 
 import math
@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,10 @@ import polars as pl
 from flows.planning.plan import Plan, make_plan
 from flows.planning.scheme import tree_over
 from flows.specification.file import SpecFile, declares_public_data
-from flows.trials.baselines import USUAL
 from flows.trials.contestants import Contestant, Tried
-from flows.trials.entries import check_name, entries_of
+from flows.trials.entries import check_name, entries_of, usual_names
 from flows.trials.in_memory import PublicTable, public_table
+from flows.trials.made_up import made_up_table
 from flows.trials.measures import (
     AskedUtility,
     asked_utilities,
@@ -32,25 +33,30 @@ from flows.trials.measures import (
     spread_of,
     utility_answer,
 )
+from flows.trials.sizes import emd_of_level, true_sizes
+from flows.trials.verdict import verdicts
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
 from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
 from storage.releases.terms import Intervals, ViewTerms
-from tasks.ingest.task import read_in_memory
-from tasks.pages.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
+from tasks.ingest.task import listed_groups, read_ends, read_in_memory
+from tasks.pages.trial_results import ComparedLevel, LevelResult, MadeUp, MechanismResult, TrialResults
 from tasks.released.estimate import Estimate
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.views import Partition, sums_of_leaves
 from tasks.validate.coverage import cells_covered, false_share, level_coverages, rows_covered
-from tasks.validate.utility import cell_errors, level_errors
+from tasks.validate.sums import SUMS
+from tasks.validate.utility import cell_errors, level_errors, violations
 
-_SYNTHESISE = "Compare on public or synthetic data. `trellis synthesise` draws a synthetic set."
+_LIKE = "Compare on a made-up table of the same shape with --like, or on public data."
 
 TRIED = ("mechanism", "epsilon", "run", "level")
 
 MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_negative")
+
+ADDED = ("emd", "violations")  # of group sizes alone; of every level
 
 STATED = ("rows_covered", "row_width", "false_rows", "false_signal", "noise_rows", "noise_rows_at_most", "bound_after")
 
@@ -72,7 +78,8 @@ class Comparison:
         plan: of the spec, for its levels and its δ.
         refused: per mechanism that cannot be tried, at some ε or at any, why.
         notes: per mechanism for which not all of the spec holds, what was left out, and why.
-        utilities: the measures of the leaves that are asked for.
+        utilities: the measures of the leaves: margins and ranges, and those that are asked for.
+        made_up: how the table was drawn, if it is made up.
     """
 
     plan: Plan
@@ -82,11 +89,19 @@ class Comparison:
     refused: dict[str, str]
     notes: dict[str, list[str]]
     utilities: tuple[AskedUtility, ...] = ()
+    made_up: MadeUp | None = None
+
+    @cached_property
+    def true_levels(self) -> list[Frontier]:
+        """The true nodes of levels 0 to T; of group sizes the numbers of groups, where the table has those of at least each size."""
+        if self.counts_groups:
+            return true_sizes(self.table)
+        return [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(self.table.levels)]
 
     @property
-    def true_levels(self) -> list[Frontier]:
-        """The true nodes of levels 0 to T."""
-        return [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(self.table.levels)]
+    def counts_groups(self) -> bool:
+        """Whether groups are counted by their sizes."""
+        return self.plan.mechanism.counts_groups
 
     @cached_property
     def views(self) -> "tuple[ComparedView, ...]":
@@ -110,34 +125,29 @@ def make_comparison(
     epsilons: Sequence[float],
     runs: int,
     utilities: Sequence[str] = (),
+    made_up: MadeUp | None = None,
 ) -> Comparison:
-    """Return a comparison of mechanisms, or of those that are tried where none is named, with its table read; refuse a table that is not public.
+    """Return a comparison, with its table read, or made up; refuse a table that is not public.
+
+    Without mechanisms it is one of `usual_names`. A confidential table in place of which one is made up is not opened, and need not
+    be there.
 
     Raises:
         SpecError: the spec does not declare its data public, a release of the table did not, or it could not be released.
         UsageError: a mechanism or a measure is unknown, an ε is out of range, or nothing is left to compare.
         InputError: the table, a codebook or a table of a measure breaks a rule.
     """
-    if not file.spec.public_data:
+    if not made_up and not file.spec.public_data:
         raise SpecError(
             "public_data must be true for a comparison: errors against the true counts reveal confidential data.",
             field="public_data",
-            hint=_SYNTHESISE,
+            hint=_LIKE,
         )
-    if file.spec.release.group_sizes:
-        raise SpecError(
-            "release.group_sizes must be left out for a comparison, whose errors are those of counts.",
-            field="release.group_sizes",
-            hint="benchmarks/group_sizes.py compares the mechanisms of group sizes.",
-        )
-    names = [*dict.fromkeys(mechanisms or USUAL)]
-    for name in names:
+    for name in mechanisms:
         check_name(name)
-    plan = make_plan(file)
-    _refuse_charged(plan)
-    codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
-    tree = tree_over(codebooks, plan.file.spec) if plan.file.spec.unlisted else plan.tree
-    table = public_table(tree, areas, true_counts, plan.derived)
+    plan = make_plan(replace(file, is_closed=made_up is not None))
+    names = list(dict.fromkeys(mechanisms or usual_names(plan)))
+    table = made_up_table(plan, made_up) if made_up else _read(plan)
     asked = {name: entries_of(plan, name, epsilons) for name in names}
     entries = tuple(entry for of in asked.values() for entry in of.entries)
     refused = {name: " ".join(of.reasons) for name, of in asked.items() if of.reasons}
@@ -146,14 +156,24 @@ def make_comparison(
         raise UsageError(
             f"--mechanisms: none of them can be tried. {next(iter(refused.values()))}", field="--mechanisms"
         )
-    comparison = Comparison(plan, table, entries, runs, refused, notes)
-    return replace(comparison, utilities=asked_utilities(file, tree, comparison.true_levels[-1], utilities))
+    comparison = Comparison(plan, table, entries, runs, refused, notes, made_up=made_up)
+    return replace(comparison, utilities=asked_utilities(file, table.tree, comparison.true_levels[-1], utilities))
+
+
+def _read(plan: Plan) -> PublicTable:
+    """Return the table of a spec, which may be seen."""
+    _refuse_charged(plan)
+    spec = plan.file.spec
+    codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
+    tree = tree_over(codebooks, spec) if spec.unlisted else plan.tree
+    table = public_table(tree, areas, true_counts, plan.derived)
+    return replace(table, groups=listed_groups(plan.source, read_ends(plan.source)))
 
 
 def trials_of(comparison: Comparison, entry: Contestant, runs: Sequence[int]) -> list[dict[str, Any]]:
     """Try an entry once for each of `runs`, and return a row per run and level: what was tried, its errors, seconds, and coverage.
 
-    Of coverage there are three columns for each group of cells (`coverage_columns`), and `STATED` for the published rows, null
+    Of errors there are `MEASURES` and `ADDED`. Of coverage there are three columns for each group of cells (`coverage_columns`), and `STATED` for the published rows, null
     where there is nothing to say. Measures of the leaves (`AskedUtility.columns`) are null above the finest level. The views of
     the spec follow the levels, with their errors and what is said of their cells.
     """
@@ -173,14 +193,15 @@ def _rows_of_levels(comparison: Comparison, entry: Contestant, trial: Tried) -> 
     """Return of levels 0 to T the errors, the coverage of questions, what is said of rows, and the measures of the leaves."""
     tree, true_levels = comparison.table.tree, comparison.true_levels
     bounds = entry.bounds(tree, trial, comparison.interval_terms)
-    rows = list[dict[str, Any]]()
-    for true, nodes, covered in zip(
-        true_levels, trial.released, level_coverages(tree, true_levels, bounds), strict=True
-    ):
+    rows, levels = list[dict[str, Any]](), trial.released
+    each = zip_longest(true_levels, levels, levels[1:], level_coverages(tree, true_levels, bounds))
+    for true, nodes, below, covered in each:
         row = asdict(level_errors(tree, true, nodes)) | coverage_row(covered)
+        row["violations"] = violations(tree, nodes, below)
+        row["emd"] = emd_of_level(tree, true, nodes) if comparison.counts_groups else None
         for utility in comparison.utilities:
-            is_finest = true.level == tree.depth
-            row |= utility.row(tree, true, nodes) if is_finest else dict.fromkeys(utility.columns.values())
+            says = true.level == tree.depth and (entry.adds_up or utility.name not in SUMS)
+            row |= utility.row(tree, true, nodes) if says else dict.fromkeys(utility.columns.values())
         rows.append(row)
     stated = _stated(comparison, trial.published)
     return [row | columns for row, columns in zip(rows, stated, strict=True)]
@@ -218,7 +239,7 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
     spec = comparison.plan.file.spec
     levels = [
         ComparedLevel(terms.level, dict(terms.axes), terms.possible_cells, len(true))
-        for terms, true in zip(comparison.plan.levels, comparison.table.levels, strict=True)
+        for terms, true in zip(comparison.plan.levels, comparison.true_levels, strict=True)
     ]
     levels += [
         ComparedLevel(
@@ -238,10 +259,10 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
         runs=comparison.runs,
         confidence=comparison.interval_terms.confidence,
         levels=levels,
-        results=[
-            _result(entry, rows, comparison.utilities, is_ordered=bool(comparison.plan.tree.ordered))
-            for entry in comparison.entries
-        ],
+        results=[_result(comparison, entry, rows) for entry in comparison.entries],
+        made_up=comparison.made_up,
+        counted="groups" if comparison.counts_groups else "records",
+        verdicts=verdicts(comparison.entries, comparison.utilities, rows, comparison.runs),
         refused=comparison.refused,
         notes=comparison.notes,
         folder=folder,
@@ -264,19 +285,18 @@ def _refuse_charged(plan: Plan) -> None:
                     f"{seen} was charged by release {release_id}, whose spec did not set public_data: true."
                     " Errors against the true counts would reveal what that release protects.",
                     field="input.table",
-                    hint=_SYNTHESISE,
+                    hint=_LIKE,
                 )
 
 
-def _result(
-    entry: Contestant, rows: pl.DataFrame, utilities: Sequence[AskedUtility], *, is_ordered: bool
-) -> MechanismResult:
+def _result(comparison: Comparison, entry: Contestant, rows: pl.DataFrame) -> MechanismResult:
     of_entry = rows.filter(mechanism=entry.name, epsilon=entry.epsilon)
     levels = list[LevelResult]()
     for (level,), tried in of_entry.group_by("level", maintain_order=True):
-        spreads: dict[str, Any] = {column: spread_of(tried[column]) for column in (*MEASURES, *STATED)}
+        spreads: dict[str, Any] = {column: spread_of(tried[column]) for column in (*MEASURES, *ADDED, *STATED)}
         levels.append(LevelResult(int(level), intervals=coverage_answer(tried), **spreads))
     seconds = spread(of_entry.filter(level=0)["seconds"].to_list())
-    utility = utility_answer(utilities, of_entry)
+    utility = utility_answer(comparison.utilities, of_entry)
+    is_ordered = bool(comparison.plan.tree.ordered)
     deviations = {name: math.sqrt(variance) for name, variance in entry.variances.items()} if is_ordered else {}
     return MechanismResult(entry.name, entry.epsilon, entry.sigmas, seconds, levels, utility, deviations)

@@ -13,6 +13,7 @@ from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.specification.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import PublicTable, Trial
+from flows.trials.sizes import RelaxedTrial
 from storage.releases.terms import Intervals
 from tasks.laws.law import Law, LevelNoise
 from tasks.mechanisms import Mechanism
@@ -35,7 +36,7 @@ class TriedLevels:
     published: None = None
 
 
-Tried = Trial | TriedLevels
+Tried = Trial | RelaxedTrial | TriedLevels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +50,16 @@ class Contestant(ABC):
 
     name: str
     epsilon: float
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether levels are sums of the leaves, so that these answer every question."""
+        return True
+
+    @property
+    def makes_releases(self) -> bool:
+        """Whether a release can be made by it."""
+        return False
 
     @property
     @abstractmethod

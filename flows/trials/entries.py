@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flows.planning.compatibility import check_listed, measured_by, rule_for_nodes
+from flows.planning.compatibility import check_listed, faults_of_counted, measured_by, rule_for_nodes
 from flows.planning.guarantee import guarantee_of
 from flows.planning.parts import parts_of
 from flows.planning.plan import Plan
@@ -12,9 +12,10 @@ from flows.planning.scheme import check_leaves
 from flows.planning.shares import scheme_of
 from flows.run.reservation import reserved_release
 from flows.specification.sections.privacy import Minimise
-from flows.trials.baselines import BASELINES, baseline_entry
+from flows.trials.baselines import BASELINES, USUAL, baseline_entry
 from flows.trials.contestants import Contestant, privacy_defaults, sampler_of
 from flows.trials.in_memory import PublicTable, Trial, try_release
+from flows.trials.sizes import RelaxedTrial
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import reserved_charges
 from storage.releases.terms import ALL, SURVIVORS, Intervals
@@ -45,6 +46,12 @@ class Entry(Contestant):
     plan: Plan
 
     @property
+    def makes_releases(self) -> bool:
+        """Whether a release is made by it: not by a relaxation, whose group sizes need not add up."""
+        groups = self.plan.mechanism.of_groups
+        return groups is None or groups.is_consistent
+
+    @property
     def sigmas(self) -> list[float]:
         """σ of levels 0 to T, 0 where a level is exact."""
         return [noise.sigma for noise in self.noises]
@@ -65,13 +72,15 @@ class Entry(Contestant):
         precisions = [0.0] * scheme.tree.depth + [1 / measured[-1].variance]
         return mean_variances(tree_variances(scheme.tree, precisions), scheme.tree.ordered)
 
-    def try_on(self, table: PublicTable) -> Trial:
+    def try_on(self, table: PublicTable) -> Trial | RelaxedTrial:
         """Make a release in memory, by the steps of a release."""
         plan = self.plan
         release = reserved_release(plan, self.name, Path())
         release = replace(release, terms=replace(release.terms, unlisted=()))  # the codes are in the tree of the table
         sampler = plan.scheme.law.samplers[release.terms.sampler].draw
-        return try_release(table, release, reserved_charges(release.id, release.parts), plan.mechanism, sampler)
+        trial = try_release(table, release, reserved_charges(release.id, release.parts), plan.mechanism, sampler)
+        groups = plan.mechanism.of_groups
+        return RelaxedTrial(trial.job, groups.estimate) if groups and not self.makes_releases else trial
 
     def bounds(self, tree: Tree, trial: Trial, terms: Intervals) -> list[Bounds | None]:
         """Return the intervals of levels 0 to T as a release would state them; None where it would state none."""
@@ -79,7 +88,7 @@ class Entry(Contestant):
         if threshold := max((level.threshold for level in plan.guarantee.by_map), default=0):
             leaves = thresholded_bounds(tree, trial.released[-1], noises[-1], threshold, confidence)
             return [None] * tree.depth + [leaves]
-        if plan.mechanism.settles_together or plan.mechanism.is_unbiased:
+        if plan.mechanism.settles_whole_parts:
             return [None] * (tree.depth + 1)
         if plan.mechanism.adds_up_leaves:
             return [summed_bounds(tree, nodes, noises[-1], confidence) for nodes in trial.released]
@@ -102,6 +111,16 @@ class Candidates:
     notes: Sequence[str]
 
 
+def usual_names(plan: Plan) -> list[str]:
+    """Return what is tried where nobody names anything: of group sizes every mechanism that counts them; otherwise the usual ones and the spec's."""
+    own = plan.file.spec.mechanism
+    if plan.mechanism.counts_groups:
+        return [name for name, mechanism in MECHANISMS.items() if mechanism.counts_groups]
+    if plan.mechanism.settles_together and not MECHANISMS[own].settles_together:  # as all of a tree are, with views
+        return [own, *(f"{name}:{WITHOUT_VIEWS}" for name in USUAL)]
+    return [*USUAL, own]
+
+
 def check_name(name: str) -> None:
     """Refuse a name of no mechanism and no baseline, or of a priority that its mechanism has not."""
     if name not in BASELINES:
@@ -110,10 +129,12 @@ def check_name(name: str) -> None:
 
 def entries_of(plan: Plan, name: str, epsilons: Sequence[float]) -> Candidates:
     """Return a mechanism, or a baseline, by its name such as `inftda:least_squares`, at every ε at which it can be tried, once at each."""
+    mechanism, named = (BASELINES[name].mechanism, "") if name in BASELINES else _named(name)
+    for fault in faults_of_counted(plan.file.spec, mechanism):
+        return Candidates([], [str(fault)], [])
     if name in BASELINES:
         entries, reasons = _at_every(epsilons, lambda epsilon: baseline_entry(plan, name, epsilon))
-        return Candidates(entries, reasons, _left_out(plan, BASELINES[name].mechanism) if entries else [])
-    mechanism, named = _named(name)
+        return Candidates(entries, reasons, _left_out(plan, mechanism) if entries else [])
     try:
         tried = _with_views(plan, mechanism, named)
         asked = named if named in CELLS else plan.file.spec.measure if tried.chooses_cells else None
@@ -173,7 +194,12 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
     tried = _with_views(plan, mechanism, named)
     if spec.noise.sampler not in law.samplers:
         notes.append(f"noise.sampler is {sampler_of(plan, law)}, because it has no {spec.noise.sampler}.")
-    if plan.named_views and not tried.measures_views:
+    if tried.settles_together and not mechanism.settles_together:
+        notes.append(
+            "its counts are settled together with the views, which gives the same for every mechanism of a tree;"
+            f" {mechanism.name}:{WITHOUT_VIEWS} measures no views."
+        )
+    if plan.named_views and named != WITHOUT_VIEWS and not tried.measures_views:
         key = "grid" if spec.release.grid else "views"
         notes.append(f"release.{key} is left out: its views are sums of what it releases.")
     if plan.scheme.rho is not None and mechanism.is_unbiased and "split" not in mechanism.refused:

@@ -36,11 +36,16 @@ from tasks.work.stage import Outcome
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicTable:
-    """A table that may be seen: its tree, the true levels from 0 to T, and the derived columns of views, by name."""
+    """A table that may be seen: its tree, the true levels from 0 to T, and the derived columns of views, by name.
+
+    Attributes:
+        groups: how many groups each finest region has, int64, where a public list says so; None otherwise.
+    """
 
     tree: Tree
     levels: tuple[TrueLevel, ...]
     derived: Mapping[str, Derived] = field(default_factory=dict)
+    groups: IntArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +121,10 @@ class _RecordInMemory:
 
     def __init__(self, release: Release, charges: Sequence[Charge], table: PublicTable) -> None:
         record = Record(release, {charge.level: charge for charge in charges}, {}, by_kind([]))
-        self.job = Job(record, shards_in_memory(), lambda: table.tree, lambda: None, lambda: table.derived)
+        store = shards_in_memory()
+        self.job = Job(
+            record, store, lambda: table.tree, lambda: None, lambda: table.derived, load_groups=lambda: table.groups
+        )
 
     def prepare(self, step: Step) -> None:
         self.job.record.check_charged(step.level)

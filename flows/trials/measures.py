@@ -20,6 +20,7 @@ from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.uncertainty.noise_rows import Shares
 from tasks.validate.coverage import GROUPS, Covered
+from tasks.validate.sums import SUMS
 from tasks.validate.utility import UTILITIES, Utility, UtilityTerms
 from tasks.words.spelling import did_you_mean
 
@@ -88,7 +89,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AskedUtility:
-    """A measure that is asked for, of those in `UTILITIES`: what the spec says of it, and the names of the numbers that it returns."""
+    """A measure of the leaves, of `SUMS` or, where it is asked for, of `UTILITIES`: what the spec says of it, and the names of its numbers."""
 
     name: str
     measure: Utility
@@ -107,14 +108,17 @@ class AskedUtility:
 
 
 def asked_utilities(file: SpecFile, tree: Tree, true: Frontier, names: Sequence[str]) -> tuple[AskedUtility, ...]:
-    """Return measures by their names, each once and tried on the true leaves, so that terms that do not fit are refused before any trial.
+    """Return the measures of `SUMS` that say something of a tree, and others by their names.
+
+    Each is there once, and tried on the true leaves, so that terms that do not fit are refused before any trial.
 
     Raises:
         UsageError: a measure is unknown.
         SpecError: the spec lacks the section of a measure.
         InputError: a table of the section cannot be read, or the terms do not fit the tree.
     """
-    asked = []
+    always = {name: tuple(measure(tree, true, true, UtilityTerms())) for name, measure in SUMS.items()}
+    asked = [AskedUtility(name, SUMS[name], UtilityTerms(), of) for name, of in always.items() if of]
     for name in dict.fromkeys(names):
         if name not in UTILITIES:
             raise UsageError(
@@ -132,9 +136,14 @@ def asked_utilities(file: SpecFile, tree: Tree, true: Frontier, names: Sequence[
     return tuple(asked)
 
 
+def of_leaves(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of the finest level; those of views come after them."""
+    return rows.filter(pl.col("level") == rows.drop_nulls("violations")["level"].max())
+
+
 def utility_rows(asked: Sequence[AskedUtility], rows: pl.DataFrame) -> pl.DataFrame:
     """Return of the rows of trials a row per run, measure and number; null where a number does not exist."""
-    leaves = rows.filter(level=rows["level"].max())
+    leaves = of_leaves(rows)
     return pl.concat(
         leaves.select(
             *("mechanism", "epsilon", "run"),

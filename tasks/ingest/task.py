@@ -219,14 +219,13 @@ def ingest(release_id: str, source: TableSource, units: Units, promised: Sequenc
             write_groups(release_id, listed)
 
 
-def check_groups(source: TableSource, ends: Sequence[End]) -> None:
-    """Refuse a public list of groups that breaks a rule; does not read the confidential table.
+def listed_groups(source: TableSource, ends: Sequence[End]) -> IntArray | None:
+    """Return how many groups each finest region has by a public list, if there is one; does not read the confidential table.
 
     Raises:
         InputError: as `read_listed`.
     """
-    if source.groups and source.groups.listed:
-        read_listed(source.groups.listed, ends[0])
+    return read_listed(source.groups.listed, ends[0])[1] if source.groups and source.groups.listed else None
 
 
 def _write_derived(release_id: str, source: TableSource, ends: Sequence[End]) -> None:

@@ -1,7 +1,7 @@
 """The page of a comparison: one self-contained HTML file, with the figures that the papers show."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from markupsafe import Markup
@@ -11,6 +11,7 @@ from tasks.pages.svg import INK, Layer, Row, Scale, chart, levels_axis, linear_a
 from tasks.pages.templates import page
 from tasks.pages.trial_results import (
     ABOUT_QUESTIONS,
+    ABOUT_SUMS,
     GroupIntervals,
     LevelResult,
     MechanismResult,
@@ -30,14 +31,19 @@ class _Measure:
     is_log: bool = True
 
 
+_COUNTED = "records"  # or groups
 _MEASURES = (
-    _Measure("max_absolute", "Maximum absolute error", "records"),
-    _Measure("mean_absolute", "Mean absolute error", "records"),
-    _Measure("l1", "Sum of absolute errors (ℓ₁)", "records"),
+    _Measure("max_absolute", "Maximum absolute error", _COUNTED),
+    _Measure("mean_absolute", "Mean absolute error", _COUNTED),
+    _Measure("l1", "Sum of absolute errors (ℓ₁)", _COUNTED),
     _Measure("false_discovery", "False discovery rate", "share of the cells with a count above 0", is_log=False),
     _Measure(
         "false_negative", "False negative rate", "share of the true cells with a count of 0 or less", is_log=False
     ),
+)
+_ADDED = (  # where there are any
+    _Measure("emd", "Earth mover's distance (EMD)", "records that are too many in a group, or missing"),
+    _Measure("violations", "Violations", "counts below 0, and counts to which those of the next level do not add up"),
 )
 _ONE_PANEL, _WHOLE_PAGE = 650, 960  # pixels
 _LABELS = {"more": "above 10"}
@@ -46,12 +52,14 @@ _LABELS = {"more": "above 10"}
 def comparison_page(trials: TrialResults) -> str:
     """Return the page."""
     epsilons = trials.epsilons
+    measures = (replace(of, unit=trials.counted) if of.unit == _COUNTED else of for of in _MEASURES)
+    shown = [*measures, *(of for of in _ADDED if trials.has(of.name))]
     return page(
         "comparison.html",
         trials=trials,
         about_questions=ABOUT_QUESTIONS,
         few=FEW_INTERVALS,
-        measures=[(measure, _measure_chart(trials, measure)) for measure in _MEASURES],
+        measures=[(measure, _measure_chart(trials, measure)) for measure in shown],
         seconds=_seconds_chart(trials),
         questions=[{"epsilon": of, "table": table} for of in epsilons if (table := trials.deviations(of)).rows],
         marked=[{"epsilon": of, "table": table} for of in epsilons if (table := _marks(trials, of)).rows],
@@ -66,11 +74,15 @@ def comparison_page(trials: TrialResults) -> str:
             if (stated := trials.of_rows(epsilon))
         ],
         utilities=[
-            {"name": name, "tables": [{"epsilon": of, "table": trials.utility(of, name)} for of in epsilons]}
+            {
+                "name": name,
+                "about": ABOUT_SUMS.get(name),
+                "tables": [{"epsilon": of, "table": trials.utility(of, name)} for of in epsilons],
+            }
             for name in trials.utilities
         ],
         numbers=[
-            {"epsilon": epsilon, "tables": [(of, _numbers(trials, epsilon, of)) for of in _MEASURES]}
+            {"epsilon": epsilon, "tables": [(of, _numbers(trials, epsilon, of)) for of in shown]}
             for epsilon in epsilons
         ],
     )
@@ -83,7 +95,7 @@ def _measure_chart(trials: TrialResults, measure: _Measure) -> Markup:
         (result.mechanism, result.epsilon): [
             (level.level, of)
             for level in result.levels
-            if (of := level.measure(measure.name)).mean or not measure.is_log  # a logarithmic scale has no 0
+            if (of := level.measure(measure.name)) and (of.mean or not measure.is_log)  # a logarithmic scale has no 0
         ]
         for result in trials.results
     }
@@ -193,10 +205,10 @@ def _covered(of: GroupIntervals | None, runs: int) -> str:
 
 
 def _numbers(trials: TrialResults, epsilon: float, measure: _Measure) -> TextTable:
-    """Return a measure by level, a column per mechanism."""
+    """Return a measure by level, a column per mechanism; empty where it is none of a level."""
     results, form = trials.at(epsilon), _number if measure.is_log else partial(_share, sign="%")
     rows = [
-        [level.label, *(form(result.levels[number].measure(measure.name)) for result in results)]
+        [level.label, *(form(of) if (of := result.levels[number].measure(measure.name)) else "" for result in results)]
         for number, level in enumerate(trials.levels)
     ]
     return TextTable(["level", *(result.mechanism for result in results)], rows)

@@ -16,6 +16,13 @@ QUESTIONS: Mapping[str, str] = MappingProxyType(
         "sets": "dense sets",
     }
 )  # about an ordered axis, and what people call them
+ABOUT_SUMS: Mapping[str, str] = MappingProxyType(
+    {
+        "margins": "the mean absolute error of the totals of one axis, as sums of the finest counts",
+        "ranges": "the mean absolute error of all ranges of an ordered axis, as sums of the finest counts; where two axes have an order, of"
+        " 10,000 ranges of both at once",
+    }
+)  # what readers add up
 ABOUT_QUESTIONS = (
     "the root of the mean variance of all such questions, records, computed from the noise alone; rounding adds about 1/6 to the"
     " variance of a range. Nodes are those of every level. A dense set has each leaf with a probability from 1/4 to 1. Mechanisms"
@@ -80,6 +87,9 @@ class LevelResult:
         noise_rows_at_most: what the release would say that it does not exceed; None where it would say nothing.
         bound_after: what the release would say that no error exceeds, known after the draw, records; the largest error is
             `max_absolute`. None where it would say nothing.
+        emd: of group sizes, the earth mover's distance from the true ones, records; None for other tables.
+        violations: how many counts are below 0, and of how many cells the counts of the next level do not add up to theirs; None for
+            views, which are sums.
     """
 
     level: int
@@ -96,10 +106,12 @@ class LevelResult:
     noise_rows: Spread | None
     noise_rows_at_most: Spread | None
     bound_after: Spread | None
+    emd: Spread | None = None
+    violations: Spread | None = None
 
-    def measure(self, name: str) -> Spread:
+    def measure(self, name: str) -> Spread | None:
         """Return a measure by its name."""
-        spread: Spread = getattr(self, name)
+        spread: Spread | None = getattr(self, name)
         return spread
 
 
@@ -110,8 +122,8 @@ class MechanismResult:
     Attributes:
         sigmas: σ of levels 0 to T, 0 where a level is exact.
         seconds: of one trial.
-        utility: the numbers of each measure of the leaves that was asked for, by measure and number; a number is None where
-            no run has it. None where no measure was asked for.
+        utility: the numbers of each measure of the leaves, by measure and number; a number is None where no run has it. Beside those
+            that were asked for, `margins` and `ranges` (`ABOUT_SUMS`), where the release has any. None where there is none.
         deviations: by `QUESTIONS`, the root of their mean variance before rounding, records, computed from the noise alone; empty
             without an ordered axis, and where the counts have a part in it.
     """
@@ -123,6 +135,50 @@ class MechanismResult:
     levels: Sequence[LevelResult]
     utility: Mapping[str, Mapping[str, Spread | None]] | None = None
     deviations: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """Which mechanism has the least error in something, and by how much.
+
+    Attributes:
+        best: the mechanism; of those by which a release can be made, where there are any.
+        next: the one that comes next; None where no other was tried.
+        ratio: its error over that of the next one, means of the runs; None without a next one, or where that has no error.
+        is_clear: whether the two are more than two standard errors of their difference apart.
+    """
+
+    best: str
+    next: str | None
+    ratio: float | None
+    is_clear: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a comparison comes to at one ε.
+
+    Attributes:
+        leads: by what the errors are in: the `leaves` (their ℓ₁), `margins` and `ranges`, where there are any.
+        text: all of it in two sentences.
+    """
+
+    epsilon: float
+    leads: Mapping[str, Lead]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MadeUp:
+    """How a made-up table was drawn.
+
+    Attributes:
+        total: about how many records it has.
+        skew: σ of the logarithms of what its leaves expect; of group sizes, of the regions' numbers of groups.
+    """
+
+    total: int
+    skew: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +214,9 @@ class TrialResults:
         refused: per mechanism that could not be tried, at some ε or at any, why.
         notes: per mechanism for which not all of the spec holds, what was left out, and why.
         folder: where the page and the rows are.
+        verdicts: which mechanism is best, at every ε.
+        made_up: how the table was drawn, if it is made up; None where a public one was read.
+        counted: what is counted: records, or groups.
     """
 
     name: str
@@ -171,6 +230,9 @@ class TrialResults:
     refused: Mapping[str, str]
     notes: Mapping[str, Sequence[str]]
     folder: str
+    verdicts: Sequence[Verdict] = ()
+    made_up: MadeUp | None = None
+    counted: str = "records"
 
     @property
     def epsilons(self) -> list[float]:
@@ -186,6 +248,11 @@ class TrialResults:
     def utilities(self) -> dict[str, list[str]]:
         """The names of the numbers of each measure of the leaves, by measure; none where none was asked for."""
         return {name: [*numbers] for name, numbers in (self.results[0].utility or {}).items()}
+
+    def has(self, measure: str) -> bool:
+        """Return whether a measure of levels is above 0 anywhere."""
+        spreads = (level.measure(measure) for result in self.results for level in result.levels)
+        return any(of and of.max for of in spreads)
 
     def at(self, epsilon: float) -> list[MechanismResult]:
         """Return the results at one ε."""
@@ -214,10 +281,11 @@ class TrialResults:
         return TextTable(["mechanism", *QUESTIONS.values()], rows)
 
     def utility(self, epsilon: float, name: str) -> TextTable:
-        """Return the numbers of a measure of the leaves: means, with the least and the most in brackets; a dash where no run has one."""
-        rows = [
-            [result.mechanism] + [spread.written("{:,.2f}".format) if spread else "–" for spread in measured.values()]
-            for result in self.at(epsilon)
-            if (measured := (result.utility or {}).get(name))
-        ]
-        return TextTable(["mechanism", *self.utilities[name]], rows)
+        """Return the numbers of a measure of the leaves, over the runs; dashes where no run has one."""
+        rows = list[list[str]]()
+        for number in self.utilities[name]:
+            for of in self.at(epsilon):
+                spread = of.utility[name][number] if of.utility else None
+                found = [f"{of:,.2f}" for of in (spread.mean, spread.min, spread.max)] if spread else ["–"] * 3
+                rows.append([number, of.mechanism, *found])
+        return TextTable([name, "mechanism", "mean", "least", "most"], rows)

@@ -47,6 +47,11 @@ def sizes_of(tails: NDArray[Scalar]) -> NDArray[Scalar]:
     return sizes
 
 
+def earth_movers(true: IntArray, found: IntArray) -> int:
+    """Return the earth mover's distance of group sizes, shape (regions, N), records: how many are too many in a group, or missing."""
+    return int(np.abs(tails_of(found - true)).sum())
+
+
 def sums_over_children(values: NDArray[Scalar], first_child: IntArray) -> NDArray[Scalar]:
     """Return the sums over the children of each region, shape (parents, N) or (parents,)."""
     sums: NDArray[Scalar] = np.add.reduceat(values, first_child[:-1], axis=0)

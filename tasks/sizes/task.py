@@ -21,6 +21,17 @@ def settle_sizes(job: Job, estimate: Estimator) -> Shard:
     It reads only sealed counts, and a public list of groups. It measures nothing and charges nothing.
     """
     tree, groups = job.tree, job.load_groups()
+    *_, sizes = estimated_sizes(job, estimate)
+    if groups is not None:
+        sizes = np.column_stack((groups - sizes.sum(axis=1), sizes))
+    counts = np.ascontiguousarray(sizes.T).ravel()  # all regions of a size before those of the next
+    parts = (counts[first : first + CHUNK_CELLS] for first in range(0, len(counts), CHUNK_CELLS))
+    return write_frontier(job, tree.depth, TRUNK, all_leaves(tree, parts))
+
+
+def estimated_sizes(job: Job, estimate: Estimator) -> list[IntArray]:
+    """Return what an estimator makes of the sealed noisy counts: of each measured level the groups of sizes from 1 on, shape (regions, sizes)."""
+    tree, groups = job.tree, job.load_groups()
     measured = [terms for terms in job.record.release.levels if terms.is_measured]
     skipped = 0 if groups is None else 1  # size 0 is what is left of the list
     noisy = [by_region(tree, terms.level, job.all_noisy(terms.level))[:, skipped:] for terms in measured]
@@ -28,12 +39,7 @@ def settle_sizes(job: Job, estimate: Estimator) -> Shard:
     axis = region_axis(tree)
     own_levels = [tree.axis_levels(terms.level)[axis] for terms in measured]
     first_child = [tree.axes[axis].first_descendants(above, below) for above, below in pairwise(own_levels)]
-    *_, sizes = estimate(NoisyLevels(noisy, variances, first_child, groups))
-    if groups is not None:
-        sizes = np.column_stack((groups - sizes.sum(axis=1), sizes))
-    counts = np.ascontiguousarray(sizes.T).ravel()  # all regions of a size before those of the next
-    parts = (counts[first : first + CHUNK_CELLS] for first in range(0, len(counts), CHUNK_CELLS))
-    return write_frontier(job, tree.depth, TRUNK, all_leaves(tree, parts))
+    return estimate(NoisyLevels(noisy, variances, first_child, groups))
 
 
 def by_region(tree: Tree, level: int, counts: IntArray) -> IntArray:

@@ -14,7 +14,7 @@ from tasks.tree.axis import FloatArray, IntArray
 TITLE = "# A synthetic country"
 README = """\
 **Synthetic data.** This country does not exist, and no person is in these tables: the {areas} of `codebook.{kind}` and
-the {people} people of `trips.{kind}` were drawn at random by Trellis (`tasks/synthesize/`), from a model and not
+the {people} of `trips.{kind}` were drawn at random by Trellis (`tasks/synthesize/`), from a model and not
 from any survey, register or census. They show how Trellis works and say nothing about any place. A code that resembles
 an official one does so by chance.
 """
@@ -27,7 +27,7 @@ class Country:
     Attributes:
         codebook: a row per finest area; a text column per level, coarse to fine, sorted by all columns.
         trips: a row per pair with people; text columns home and work (codes of finest areas) and people, int64, >= 1;
-            sorted by home and work.
+            sorted by home and work. Of a day in a city, text columns origin, destination and mode, hour, and trips.
         places: of the finest areas, shape (areas, 2), float64, km east and north; None where they lie nowhere.
     """
 
@@ -44,9 +44,10 @@ def write_country(country: Country, folder: Path, kind: Literal["csv", "parquet"
             table.write_csv(folder / f"{name}.csv")
         else:
             table.write_parquet(folder / f"{name}.parquet")
+    counts = country.trips.to_series(-1)
     *upper, finest = (f"{areas.n_unique():,} {_plural(areas.name)}" for areas in country.codebook)
     readme = README.format(
-        areas=f"{', '.join(upper)} and {finest}", people=f"{country.trips['people'].sum():,}", kind=kind
+        areas=f"{', '.join(upper)} and {finest}", people=f"{counts.sum():,} {counts.name}", kind=kind
     )
     (folder / "README.md").write_text(f"{TITLE}\n\n{textwrap.fill(readme, 120)}\n", encoding="utf-8")
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from tasks.tree.axis import Axis, FloatArray, IntArray
-from tasks.tree.frontier import Frontier, locate
+from tasks.tree.frontier import Frontier, joined, locate, sums_of_children
 from tasks.tree.order import Tree
 from tasks.validate.fleet import Demand, Service, busy_vehicles, flow_vehicles, pooled_vehicles
 
@@ -46,11 +46,33 @@ def level_errors(tree: Tree, truth: Frontier, released: Frontier) -> LevelErrors
         truth: the nodes with a true count; one with 0, as an empty root is, counts as none.
         released: those with a released count, which may be negative.
     """
+    return cell_errors(released.level, *_side_by_side(tree, truth, released))
+
+
+def violations(tree: Tree, nodes: Frontier, below: Frontier | None) -> int:
+    """Return how many counts of a level are below 0, and of how many nodes the counts of the next level do not add up to theirs.
+
+    Args:
+        nodes: those of the level with a count.
+        below: those of the next level, in any order; None for the finest level.
+    """
+    broken = int(np.count_nonzero(nodes.counts < 0))
+    if below is None:
+        return broken
+    order = np.lexsort(tree.areas_above(below.level, below.areas))
+    children = Frontier(below.level, tuple(of_axis[order] for of_axis in below.areas), below.counts[order])
+    sums = joined(nodes.level, [nodes[:0], *sums_of_children(tree, nodes.level, [children])])
+    one, other = _side_by_side(tree, sums, nodes)
+    return broken + int(np.count_nonzero(one != other))
+
+
+def _side_by_side(tree: Tree, truth: Frontier, released: Frontier) -> tuple[IntArray, IntArray]:
+    """Return the counts of the cells that either of two tables of a level has, 0 where one has none."""
     row = locate(released.areas, truth.areas, tree.sizes(released.level))
     missed = truth.counts.copy()
     missed[row[row >= 0]] = 0
     true = np.concatenate((np.append(truth.counts, 0)[row], missed))
-    return cell_errors(released.level, true, np.append(released.counts, np.zeros_like(missed)))
+    return true, np.append(released.counts, np.zeros_like(missed))
 
 
 def cell_errors(number: int, truth: IntArray, released: IntArray) -> LevelErrors:

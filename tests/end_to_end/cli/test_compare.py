@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from flows.trials.baselines import BASELINES
-from flows.trials.comparison import MEASURES
+from flows.trials.comparison import ADDED, MEASURES
 from tasks.validate.coverage import GROUPS, TRUE_COUNTS
 
-COLUMNS = ["mechanism", "epsilon", "run", "level", *MEASURES, "seconds"]
+COLUMNS = ["mechanism", "epsilon", "run", "level", *MEASURES, *ADDED, "seconds"]
 
 
 def test_mechanisms_are_compared_and_nothing_is_charged(newcomer):

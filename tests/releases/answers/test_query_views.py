@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from itertools import combinations_with_replacement, product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -458,7 +459,7 @@ def test_compare_tries_what_all_of_its_options_name(monkeypatch, tmp_path):
     asked: list[Any] = []
     monkeypatch.setattr("flows.cli.runs.compare_and_write", lambda *of: asked.append(of) or {})
     monkeypatch.setattr("flows.cli.spec_commands.show_comparison", lambda *_, **__: None)
-    monkeypatch.setattr("flows.specification.file.load_spec", lambda spec: spec)
+    monkeypatch.setattr("flows.specification.file.load_spec", lambda _: SimpleNamespace(spec=None))
     options = ["--mechanisms", "inftda", "--mechanisms", "tda_l2,laplace", "--epsilon", "1", "--epsilon", "2,3"]
     assert main(["compare", str(tmp_path / "spec.yaml"), *options, "--utility", "fleet"]) == 0
     assert main(["compare", str(tmp_path / "spec.yaml")]) == 0

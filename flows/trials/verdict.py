@@ -1,0 +1,113 @@
+"""What a comparison comes to: which mechanism has the least error in leaves, margins and ranges, and by how much, in two sentences."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from statistics import fmean, variance
+
+import polars as pl
+
+from flows.trials.contestants import Contestant
+from flows.trials.measures import AskedUtility, of_leaves
+from tasks.pages.trial_results import Lead, Verdict
+from tasks.validate.sums import SUMS
+
+LEAVES = "leaves"
+_CLEAR = 2  # standard errors
+
+Scores = Mapping[str, Mapping[str, Sequence[float]]]  # by question and mechanism, the error of every run
+
+
+def verdicts(
+    entries: Sequence[Contestant], utilities: Sequence[AskedUtility], rows: pl.DataFrame, runs: int
+) -> list[Verdict]:
+    """Return the verdict at every ε of a comparison, given the rows of its trials."""
+    leaves = of_leaves(rows)
+    questions = {LEAVES: ["l1"]} | {of.name: [*of.columns.values()] for of in utilities if of.name in SUMS}
+    found = []
+    for epsilon in dict.fromkeys(entry.epsilon for entry in entries):
+        of_epsilon = leaves.filter(epsilon=epsilon)
+        scores: dict[str, dict[str, Sequence[float]]] = {}
+        for question, columns in questions.items():
+            means = of_epsilon.select("mechanism", score=pl.mean_horizontal(columns)).drop_nulls("score")
+            scores[question] = {
+                str(name): of["score"].to_list() for (name,), of in means.group_by("mechanism", maintain_order=True)
+            }
+        releasing = {entry.name for entry in entries if entry.makes_releases}
+        found.append(verdict_of(epsilon, scores, releasing, runs))
+    return found
+
+
+def verdict_of(epsilon: float, scores: Scores, releasing: set[str], runs: int) -> Verdict:
+    """Return the verdict of errors, of which smaller is better; `releasing` are the mechanisms by which a release can be made."""
+    leads = {question: lead_of(of, releasing) for question, of in scores.items() if of}
+    tried = {name for of in scores.values() for name in of}
+    at = f"At ε = {epsilon:g}"
+    if len(tried) < 2:
+        text = f"{at}, only {min(tried)} was tried, so nothing is best. Name others with --mechanisms."
+    else:
+        remarks = [*_remarks(scores, leads, releasing, runs)]
+        second = (
+            "; ".join(remarks)
+            if remarks
+            else f"every lead is more than two standard errors of the {runs} runs, and hardly chance"
+        )
+        text = f"{at}, {_who_leads(leads)}. {second[:1].upper()}{second[1:]}."
+    return Verdict(epsilon, leads, text)
+
+
+def lead_of(scores: Mapping[str, Sequence[float]], releasing: set[str]) -> Lead:
+    """Return who has the least mean error of all by which a release can be made, or of all where it can by none."""
+    able = [name for name in scores if name in releasing] or [*scores]
+    best, *others = sorted(able, key=lambda name: fmean(scores[name]))
+    if not others:
+        return Lead(best, None, None, is_clear=False)
+    own, beside = scores[best], scores[others[0]]
+    ratio = fmean(own) / fmean(beside) if fmean(beside) else None
+    return Lead(best, others[0], ratio, is_clear=_is_less(own, beside))
+
+
+def _is_less(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether the errors of one mechanism are less than another's by more than chance explains."""
+    if min(len(one), len(other)) < 2:
+        return False
+    error = math.sqrt(variance(one) / len(one) + variance(other) / len(other))
+    return fmean(other) - fmean(one) > _CLEAR * error
+
+
+def _who_leads(leads: Mapping[str, Lead]) -> str:
+    """Return a clause on every mechanism that leads in something."""
+    clauses = list[str]()
+    ordered = sorted(leads.items(), key=lambda of: [lead.best for lead in leads.values()].index(of[1].best))
+    for best, of_best in groupby(ordered, key=lambda of: of[1].best):
+        shares = [f"in {question}{_share(lead)}" for question, lead in of_best]
+        clauses.append(f"{best} {'' if clauses else 'has the least error '}{_series(shares)}")
+    return ", and ".join(clauses)
+
+
+def _share(lead: Lead) -> str:
+    return "" if lead.ratio is None else f" ({1 - lead.ratio:.0%} less than {lead.next})"
+
+
+def _remarks(scores: Scores, leads: Mapping[str, Lead], releasing: set[str], runs: int) -> Iterator[str]:
+    """Yield what limits the leads: chance, what the first of the winners loses elsewhere, and what would be better but makes no release."""
+    close = [question for question, lead in leads.items() if lead.next and not lead.is_clear]
+    if close and runs == 1:
+        yield "one run does not tell a lead from chance"
+    elif close:
+        yield f"in {_series(close)} the lead is within two standard errors of the {runs} runs, and may be chance"
+    winner, *_ = (lead.best for lead in leads.values())
+    for question, lead in leads.items():
+        own, best = scores[question].get(winner), scores[question][lead.best]
+        if own and lead.best != winner and fmean(best) and _is_less(best, own):
+            yield f"in {question} {winner} has {fmean(own) / fmean(best):.1f} times the least error"
+    for question, lead in leads.items():
+        beyond = [name for name in scores[question] if name not in releasing and lead.best in releasing]
+        better = [name for name in beyond if _is_less(scores[question][name], scores[question][lead.best])]
+        if better:
+            yield f"no release is made by {_series(better)}, which would have less error in {question}"
+
+
+def _series(parts: Sequence[str]) -> str:
+    *before, last = parts
+    return f"{', '.join(before)} and {last}" if before else last
