@@ -11,9 +11,8 @@ from storage.errors import UsageError
 from tasks.format.published_tree import derived_places
 from tasks.released.query.answers import Answer, answer
 from tasks.released.query.areas import Area, coarsest
-from tasks.released.query.ranges import AreaRange, codes_of, find_areas
+from tasks.released.query.sets import AreaSet, find_areas
 from tasks.released.sources.folder import PublishedFolder, open_folder
-from tasks.tree.ordered import RANGE
 from tasks.words.levels import place
 from tasks.words.spelling import did_you_mean
 
@@ -22,14 +21,14 @@ _SHOWN = 20  # codes that a refusal lists
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An area or a range of each axis, in their order, and a code of each derived column that is named.
+    """An area or a set of areas of each axis, in their order, and a code of each derived column that is named.
 
     Attributes:
         asked: how they were asked for, by axis and derived column.
     """
 
     asked: Mapping[str, Any]
-    areas: Sequence[Area | AreaRange]
+    areas: Sequence[Area | AreaSet]
     codes: Mapping[str, str]
 
 
@@ -39,7 +38,7 @@ class AreaCounted:
 
     Attributes:
         level: the name of its level.
-        path: its code, behind the codes of the areas that it lies in; of a range its ends, first..last.
+        path: its code, behind the codes of the areas that it lies in; of several areas how they are written, such as 001+010..019.
         name: what it is called; None where the release has no name for it.
     """
 
@@ -153,7 +152,7 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
 
 def answered(
     published: PublishedFolder, question: Question, *, simultaneous: bool
-) -> tuple[Answer, Sequence[Area | AreaRange]]:
+) -> tuple[Answer, Sequence[Area | AreaSet]]:
     """Return the answer to a question, and the areas that it is about: an only child is the same as its parent, and is answered as that.
 
     Where no interval of the parent is stated, the child has its own.
@@ -199,9 +198,9 @@ def _answer_about(published: PublishedFolder, question: Question, *, simultaneou
     )
 
 
-def _counted(published: PublishedFolder, axis: str, area: Area | AreaRange, names: Sequence[str]) -> AreaCounted | None:
-    if isinstance(area, AreaRange):
-        return AreaCounted(names[area.level - 1], [RANGE.join(codes_of(published.ordered[axis], area))])
+def _counted(published: PublishedFolder, axis: str, area: Area | AreaSet, names: Sequence[str]) -> AreaCounted | None:
+    if isinstance(area, AreaSet):
+        return AreaCounted(names[area.level - 1], [area.written])
     if not area.level:
         return None
     return AreaCounted(names[area.level - 1], list(area.path), published.names.name_of(axis, area.path))

@@ -64,7 +64,10 @@ def tree_of_codebook(manifest: Manifest, codebook: pl.DataFrame) -> Tree:
     """Return the tree of a release, from the codebook that is published with its noisy counts."""
     axes = axes_of(manifest)
     return Tree(
-        tuple(replace(_axis(codebook, axis, names), role=manifest.roles[axis]) for axis, names in axes.items()),
+        tuple(
+            replace(_axis(codebook, axis, names), role=manifest.roles[axis], is_listed=axis not in manifest.unlisted)
+            for axis, names in axes.items()
+        ),
         steps_of(manifest),
     )
 
