@@ -105,7 +105,9 @@ def taken_apart(tree: Tree, parts: Sequence[Boxes]) -> Iterator[list[Boxes]]:
 
 def areas_at(axis: Axis, areas: IntArray, level: int, at: int) -> IntArray:
     """Return the areas of a level that contain some areas of another or lie in them, ascending, int64."""
-    if at <= level:
+    if at == level:
+        return areas
+    if at < level:
         above: IntArray = np.unique(axis.ancestors(areas, level, at))
         return above
     first = axis.first_descendants(level, at)

@@ -271,7 +271,7 @@ class TogetherEstimate(Estimate):
                 further = of.cells * each(cells, lambda n: noise.quantile(math.log(alpha / 2 / n)) - one if n else 0)  # noqa: B023
                 low, high = np.maximum(low - further, 0), high + further
         else:
-            noisy = np.sum([of.noisy for of in sums], axis=0)
+            noisy = np.sum([of.noisy for of in sums if of.noisy is not None], axis=0)
             if len(sums) == 1:
                 z = each(cells, lambda terms: sums[0].noise.quantile(log_tail, terms))
             else:

@@ -247,8 +247,9 @@ def _end(axis: Axis, names: Names, code: str, asked: str, place: int) -> tuple[i
     """
     for level in reversed(range(1, axis.depth + 1)):
         own = axis.codes[level - 1]
-        of_ends = own.str.split(RANGE).list.get(-place) if level == axis.depth else own
-        numbers = np.flatnonzero((of_ends == code).to_numpy())
+        numbers = np.flatnonzero((own == code).to_numpy())
+        if level == axis.depth and not len(numbers):
+            numbers = np.flatnonzero((own.str.split(RANGE).list.get(-place) == code).to_numpy())
         if len(numbers):
             return level, int(numbers[0])
     paths = names.paths(axis.name, code)
