@@ -2,19 +2,23 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import product, repeat
 from operator import index
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 from unicodedata import normalize
 
+import polars as pl
+
+from flows.answers.groups import Group, groups_of, read_groups
 from storage.errors import UsageError
 from tasks.format.published_tree import derived_places
 from tasks.released.query.answers import Answer, answer
-from tasks.released.query.areas import Area
-from tasks.released.query.ranges import AreaRange, codes_of, find_areas
+from tasks.released.query.areas import EVERYTHING, Area
+from tasks.released.query.comparisons import Asked, Compared, difference
+from tasks.released.query.comparisons import share as share_in
+from tasks.released.query.sets import AreaSet, find_areas, holds
 from tasks.released.sources.folder import PublishedFolder, open_folder
-from tasks.tree.ordered import RANGE
 from tasks.words.levels import place
 from tasks.words.spelling import did_you_mean
 
@@ -23,14 +27,14 @@ _SHOWN = 20  # codes that a refusal lists
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An area or a range of each axis, in their order, and a code of each derived column that is named.
+    """An area or a set of areas of each axis, in their order, and a code of each derived column that is named.
 
     Attributes:
         asked: how they were asked for, by axis and derived column.
     """
 
     asked: Mapping[str, Any]
-    areas: Sequence[Area | AreaRange]
+    areas: Sequence[Area | AreaSet]
     codes: Mapping[str, str]
 
 
@@ -40,13 +44,59 @@ class AreaCounted:
 
     Attributes:
         level: the name of its level.
-        path: its code, behind the codes of the areas that it lies in; of a range its ends, first..last.
+        path: its code, behind the codes of the areas that it lies in; of several areas how they are written, such as 001+010..019.
         name: what it is called; None where the release has no name for it.
     """
 
     level: str
     path: Sequence[str]
     name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How much more a release counts than another.
+
+    Attributes:
+        minus: the id of the other release.
+        count: records.
+        low: the lower end of the interval of the true difference; None, like `high` and `confidence`, where none can be stated.
+        how: the interval was put together, in words.
+    """
+
+    minus: str
+    count: int
+    low: int | None
+    high: int | None
+    confidence: float | None
+    how: str
+
+    @classmethod
+    def of(cls, minus: str, found: Compared, confidence: float) -> "Difference":
+        """Return a difference to a release, whose ends are whole numbers."""
+        low, high = (None if end is None else int(end) for end in (found.low, found.high))
+        return cls(minus, int(found.value or 0), low, high, None if low is None else confidence, found.how)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Which share of a whole a count is.
+
+    Attributes:
+        of: the whole, as `where` of an answer.
+        whole: its released count.
+        share: from 0 to 1; None where the whole counts nothing.
+        low: the lower end of the interval of the true share; None, like `high` and `confidence`, where none can be stated.
+        how: the interval was put together, in words.
+    """
+
+    of: Mapping[str, AreaCounted | None]
+    whole: int
+    share: float | None
+    low: float | None
+    high: float | None
+    confidence: float | None
+    how: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +115,8 @@ class QueryAnswer:
         cells: how many were added up, by how they came about.
         how: the count and the interval were put together, in words.
         sd: the standard deviation of the count, records; None where it is no unbiased estimate.
+        difference: to another release, if it was asked for.
+        share: of a whole, if it was asked for.
     """
 
     id: str
@@ -81,6 +133,8 @@ class QueryAnswer:
     cells: Mapping[str, int]
     how: str
     sd: float | None = None
+    difference: Difference | None = None
+    share: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +152,9 @@ def query_answer(
     where: Sequence[str],
     *,
     simultaneous: bool,
+    areas: Sequence[str] = (),
+    minus: Path | None = None,
+    share_of: str | None = None,
 ) -> QueryAnswer | QueryAnswers:
     """Return the count of a question, its interval, and how both were put together; several where an axis has several areas.
 
@@ -105,6 +162,9 @@ def query_answer(
         origin: an area as in `--where origin=…`, or several; likewise `destination`.
         where: `NAME=AREA` each; everything of an axis that is not named. An axis may be named several times.
         simultaneous: whether the interval is to hold together with those of all other questions.
+        areas: public tables of groups of areas, `FILE` or `NAME=FILE` each: one count for each group.
+        minus: another published folder, whose answers are taken off.
+        share_of: `NAME=AREA`: of which the count is a part.
     Raises:
         TrellisError: the folder cannot be read, or has no such area.
     """
@@ -113,18 +173,122 @@ def query_answer(
     ends = [
         f"{end}={area}" for end, asked in both.items() for area in ([asked] if isinstance(asked, str) else asked or ())
     ]
-    answers = [
-        _answer_about(published, question, simultaneous=simultaneous)
-        for question in questions(published, _by_axis([*ends, *where]))
-    ]
+    tables = [_table(published, text) for text in areas]
+    whole = None if share_of is None else next((axis, of) for axis, [of] in _by_axis([share_of], "--share-of").items())
+    told = answers_to(
+        published,
+        _by_axis([*ends, *where]),
+        tables,
+        minus=None if minus is None else open_folder(minus),
+        share_of=whole,
+        simultaneous=simultaneous,
+    )
+    answers = [_answer_about(published, of, simultaneous=simultaneous) for of in told]
     return answers[0] if len(answers) == 1 else QueryAnswers(published.manifest.id, answers)
 
 
-def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]) -> Iterator[Question]:
+def _table(published: PublishedFolder, text: str) -> tuple[str | None, str]:
+    """Return the axis of a table of groups, if it is named, and where the table is."""
+    axis, equals, place = text.partition("=")
+    return (axis, place) if equals and axis in published.axes else (None, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A question, the answer to it, and with what it was compared."""
+
+    question: Question
+    answer: Answer
+    difference: Difference | None = None
+    share: Share | None = None
+
+
+def answers_to(
+    published: PublishedFolder,
+    asked_for: Mapping[str, Sequence[Any]],
+    tables: Sequence[tuple[str | None, Any]] = (),
+    *,
+    minus: PublishedFolder | None = None,
+    share_of: tuple[str, Any] | None = None,
+    simultaneous: bool = False,
+) -> Iterator[Told]:
+    """Yield the answer to every combination of what is asked for.
+
+    Args:
+        asked_for: as for `questions`.
+        tables: of groups of areas, each with its axis, where it is named: paths, or data frames.
+        minus: another release, whose answers are taken off.
+        share_of: an axis, and the area of it that the counts are parts of; or a derived column and `all`.
+    Raises:
+        UsageError: as `questions`; or what is compared cannot be.
+    """
+    if simultaneous and (minus or share_of):
+        raise UsageError("Differences and shares have no intervals that hold all at once.", field="--simultaneous")
+    others: Iterator[Question | None] = repeat(None)
+    if minus is not None:
+        if minus.manifest.id == published.manifest.id:
+            raise UsageError("--minus must name another release.", field="--minus")
+        try:
+            others = iter([*questions(minus, asked_for, _groups(minus, tables))])
+        except UsageError as fault:
+            raise UsageError(f"{minus.manifest.id}: {fault}", field="--minus", hint=fault.hint) from None
+    for question, other in zip(questions(published, asked_for, _groups(published, tables)), others, strict=False):
+        counted = answered(published, question, simultaneous=simultaneous)
+        less = share = None
+        if minus is not None and other is not None:
+            confidence, less_areas = (
+                published.manifest.intervals.confidence,
+                answer(minus, other.areas, other.codes).areas,
+            )
+            both = Asked.of(published, counted.areas, question.codes), Asked.of(minus, less_areas, other.codes)
+            less = Difference.of(minus.manifest.id, difference(*both, confidence), confidence)
+        if share_of is not None:
+            share = _share(published, question, Asked.of(published, counted.areas, question.codes), share_of)
+        yield Told(question, counted, less, share)
+
+
+def _groups(published: PublishedFolder, tables: Sequence[tuple[str | None, Any]]) -> list[list[Group]]:
+    return [
+        groups_of(published, of, axis) if isinstance(of, pl.DataFrame) else read_groups(published, of, axis)
+        for axis, of in tables
+    ]
+
+
+def _share(published: PublishedFolder, question: Question, asked: Asked, share_of: tuple[str, Any]) -> Share:
+    """Return which share of a whole a count is; the whole is what is asked for with another area of one axis."""
+    name, of = share_of
+    areas, codes, axes = list(question.areas), dict(question.codes), list(published.axes)
+    if name in published.manifest.derived and of == EVERYTHING:
+        codes.pop(name, None)
+    elif name in axes:
+        number = axes.index(name)
+        areas[number] = find_areas(published, name, of)
+        if not holds(published, name, areas[number], question.areas[number]):
+            raise UsageError(
+                f"--share-of: {name}={of} does not hold all that is asked for.",
+                field="--share-of",
+                hint=f"A share is of a whole, for example --share-of {name}={EVERYTHING}.",
+            )
+    else:
+        known = [*axes, *published.manifest.derived]
+        hint = f"{did_you_mean(name, known)} Its axes are {', '.join(known)}; of a derived column, only the share of {EVERYTHING} is known."
+        raise UsageError(
+            f"--share-of: the release has no axis {name} with {of}.", field="--share-of", hint=hint.lstrip()
+        )
+    whole, confidence = Asked.of(published, areas, codes), published.manifest.intervals.confidence
+    found, where = share_in(asked, whole, confidence), _where(published, replace(question, areas=areas, codes=codes))
+    stated = None if found.low is None else confidence
+    return Share(where, int(whole.answer(confidence).count[0]), found.value, found.low, found.high, stated, found.how)
+
+
+def questions(
+    published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]], groups: Sequence[Sequence[Group]] = ()
+) -> Iterator[Question]:
     """Yield a question for every combination of what is asked for.
 
     Args:
         asked_for: by axis, its areas, as `find_areas` takes them; everything of an axis that is not named. By derived column, its codes.
+        groups: of each table of groups, these.
     Raises:
         UsageError: there is no such axis, area or code, or there are several such areas.
     """
@@ -136,17 +300,26 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
             hint = f"{meant} Its axes are {', '.join(known)}.".lstrip()
             raise UsageError(f"The release has no axis {axis}.", field=axis, hint=hint)
     axes = list(published.axes)
+    grouped = [axis for of_table in groups for axis in {axis: None for group in of_table for axis in group.sets}]
+    for axis in axes:
+        if grouped.count(axis) + (axis in asked_for) > 1:
+            raise UsageError(f"--areas: {axis} is asked for twice.", field="--areas")
     asked_for = {axis: [*map(_as_text, asked)] for axis, asked in asked_for.items()}
-    choices: dict[str, list[tuple[Any, Any]]] = {
-        axis: [(asked, find_areas(published, axis, asked)) for asked in asked_for.get(axis, [None])] for axis in axes
-    }
+    choices: list[list[tuple[dict[str, Any], dict[str, Any]]]] = [
+        [({axis: asked}, {axis: find_areas(published, axis, asked)}) for asked in asked_for.get(axis, [None])]
+        for axis in axes
+        if axis not in grouped
+    ]
+    choices += [
+        [(dict.fromkeys(group.sets, group.name), dict(group.sets)) for group in of_table] for of_table in groups
+    ]
     for name in published.manifest.derived:
         if name in asked_for:
-            choices[name] = [(asked, _code(published, name, str(asked))) for asked in asked_for[name]]
-    for combination in product(*choices.values()):
-        asked, chosen = (dict(zip(choices, of, strict=True)) for of in zip(*combination, strict=True))
-        areas = [chosen.pop(axis) for axis in axes]
-        yield Question(asked, areas, chosen)
+            choices.append([({name: of}, {name: _code(published, name, str(of))}) for of in asked_for[name]])
+    for combination in product(*choices):
+        asked, chosen = (dict(item for one in of for item in one.items()) for of in zip(*combination, strict=True))
+        areas = [chosen.pop(axis, Area(0, ())) for axis in axes]
+        yield Question(dict.fromkeys(axes) | asked, areas, chosen)
 
 
 def answered(published: PublishedFolder, question: Question, *, simultaneous: bool) -> Answer:
@@ -170,22 +343,17 @@ def _as_text(asked: Any) -> Any:
     return normalize("NFC", asked) if isinstance(asked, str) else asked
 
 
-def _answer_about(published: PublishedFolder, question: Question, *, simultaneous: bool) -> QueryAnswer:
-    codes, manifest = question.codes, published.manifest
-    counted = answered(published, question, simultaneous=simultaneous)
+def _answer_about(published: PublishedFolder, told: Told, *, simultaneous: bool) -> QueryAnswer:
+    question, counted, manifest = told.question, told.answer, published.manifest
     return QueryAnswer(
         id=manifest.id,
-        where={
-            axis: _counted(published, axis, area, names)
-            for (axis, names), area in zip(published.axes.items(), question.areas, strict=True)
-        }
-        | {name: AreaCounted(name, [code]) for name, code in codes.items()},
+        where=_where(published, question),
         count=counted.count,
         low=counted.low,
         high=counted.high,
         exact=counted.low == counted.high
         and published.is_exact([area.level for area in counted.areas])
-        and not (codes or counted.deviation),
+        and not (question.codes or counted.deviation),
         confidence=manifest.intervals.confidence if counted.low is not None else None,
         simultaneous=simultaneous,
         sd=counted.deviation,
@@ -194,12 +362,22 @@ def _answer_about(published: PublishedFolder, question: Question, *, simultaneou
         axes=dict(manifest.levels[counted.level].axes),
         cells=counted.cells,
         how=counted.how,
+        difference=told.difference,
+        share=told.share,
     )
 
 
-def _counted(published: PublishedFolder, axis: str, area: Area | AreaRange, names: Sequence[str]) -> AreaCounted | None:
-    if isinstance(area, AreaRange):
-        return AreaCounted(names[area.level - 1], [RANGE.join(codes_of(published.ordered[axis], area))])
+def _where(published: PublishedFolder, question: Question) -> dict[str, AreaCounted | None]:
+    """Return what a question is about, by axis and by named derived column."""
+    of_axes = zip(published.axes.items(), question.areas, strict=True)
+    return {axis: _counted(published, axis, area, names) for (axis, names), area in of_axes} | {
+        name: AreaCounted(name, [code]) for name, code in question.codes.items()
+    }
+
+
+def _counted(published: PublishedFolder, axis: str, area: Area | AreaSet, names: Sequence[str]) -> AreaCounted | None:
+    if isinstance(area, AreaSet):
+        return AreaCounted(names[area.level - 1], [area.written], area.name)
     if not area.level:
         return None
     return AreaCounted(names[area.level - 1], list(area.path), published.names.name_of(axis, area.path))
@@ -230,13 +408,13 @@ def _not_apart(published: PublishedFolder, name: str) -> UsageError:
     )
 
 
-def _by_axis(where: Sequence[str]) -> dict[str, list[str]]:
+def _by_axis(where: Sequence[str], option: str = "--where") -> dict[str, list[str]]:
     asked_for: dict[str, list[str]] = {}
     for condition in where:
         axis, equals, area = condition.partition("=")
         if not equals or not axis.strip():
-            hint = "For example --where origin=44007, --where sex=1 or --where destination=cty=44007."
-            raise UsageError(f"--where must have the form NAME=AREA, got {condition}.", field="--where", hint=hint)
+            hint = f"For example {option} origin=44007, {option} sex=1 or {option} destination=cty=44007."
+            raise UsageError(f"{option} must have the form NAME=AREA, got {condition}.", field=option, hint=hint)
         areas = asked_for.setdefault(axis.strip(), [])
         if area in areas:
             raise UsageError(f"{axis.strip()}={area} is named twice.", field="--where")

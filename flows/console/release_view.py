@@ -244,6 +244,36 @@ def show_query(answer: "QueryAnswer | QueryAnswers") -> None:
                 "the count is further below 0 than its noise usually takes it: the true count is small, if not 0"
             )
     print_line(f"how: {answer.how}")
+    _show_compared(answer)
+
+
+def _show_compared(answer: "QueryAnswer") -> None:
+    """Draw a difference to another release, and a share of a whole."""
+    if less := answer.difference:
+        ends = "none can be stated" if less.low is None else f"{less.low:,} to {less.high:,}"
+        print_line(f"difference to {less.minus}: [bold]{less.count:+,}[/]; interval: {ends}; {less.how}")
+    if part := answer.share:
+        whole = ", ".join(f"{axis} {_called(area)}" for axis, area in part.of.items() if area) or "everything"
+        ends = (
+            "none can be stated"
+            if part.low is None or part.high is None
+            else f"{_percent(part.low)} to {_percent(part.high)}"
+        )
+        of = "–" if part.share is None else _percent(part.share)
+        print_line(f"share of {whole} ({part.whole:,}): [bold]{of}[/]; interval: {ends}; {part.how}")
+
+
+def _compared_numbers(answer: "QueryAnswer", name: str) -> list[str]:
+    """Return a difference or a share, and the ends of its interval, as a table shows them."""
+    if name == "difference" and (less := answer.difference):
+        return ["–" if number is None else f"{number:,}" for number in (less.count, less.low, less.high)]
+    part = answer.share
+    shares = (part.share, part.low, part.high) if part else (None,) * 3
+    return ["–" if share is None else _percent(share) for share in shares]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"
 
 
 def _called(area: "AreaCounted") -> str:
@@ -262,13 +292,21 @@ def _show_several(answers: "Sequence[QueryAnswer]") -> None:
     for axis in axes:
         table.add_column(axis)
     deviations = any(answer.sd is not None for answer in answers)
-    for heading in ("count", *(["sd"] if deviations else []), "low", "high"):
+    compared = [name for name in ("difference", "share") if getattr(first, name) is not None]
+    for heading in (
+        "count",
+        *(["sd"] if deviations else []),
+        "low",
+        "high",
+        *(of for name in compared for of in (name, "low", "high")),
+    ):
         table.add_column(heading, justify="right")
     for answer in answers:
         areas = (answer.where[axis] for axis in axes)
         count, *ends = ("–" if number is None else f"{number:,}" for number in (answer.count, answer.low, answer.high))
         deviation = [f"{answer.sd or 0:,.3g}"] if deviations else []
-        table.add_row(*(_called(area) if area else "all" for area in areas), count, *deviation, *ends)
+        more = [number for name in compared for number in _compared_numbers(answer, name)]
+        table.add_row(*(_called(area) if area else "all" for area in areas), count, *deviation, *ends, *more)
     out.print(table)
     if first.confidence is not None:
         held = "all at once" if first.simultaneous else "each by itself, if it was asked for beforehand"

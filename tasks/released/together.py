@@ -9,8 +9,8 @@ stated probability.
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,9 @@ from storage.tables import COUNT, HIGH, LOW, NOISY
 from tasks.format.entries import LevelEntry, Signal, ViewEntry
 from tasks.format.published_tree import derived_places
 from tasks.format.tables import Rows
-from tasks.laws.law import LevelNoise
+from tasks.laws.law import LevelNoise, quantile_of_sum
 from tasks.released.boxes import Boxes, Met, areas_met, each, possible_cells
-from tasks.released.estimate import Answers, Estimate, Known
+from tasks.released.estimate import Answers, Drawn, Estimate, Known, without_intervals
 from tasks.released.explanations import describe_level, explain_missing_simultaneous
 from tasks.released.sources.published import PLACE
 from tasks.tree.axis import BoolArray, IntArray
@@ -30,6 +30,11 @@ from tasks.uncertainty.intervals import rounded_outwards, row_log_tail
 from tasks.uncertainty.sources import MeasuredSums, below_zero, best_source, measured_sums, single
 
 Ends = tuple[IntArray, IntArray]
+
+
+_SAYS_MOST = ": of what was measured, it says most about this question"
+_AT_MOST_ALL = "sum of rows; the noisy counts are not published, so all that is known is that it is at most the total"
+_NO_CELL = "no cell: by the public tables, these codes do not occur together"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +49,7 @@ class Sums:
         rows: the sums of the ends of the published intervals of the cells; looked at where `noisy` is None.
         noise: of one cell.
         where: the level or view, in words.
+        number: where its cells were measured.
     """
 
     is_known: BoolArray
@@ -53,6 +59,7 @@ class Sums:
     rows: Ends
     noise: LevelNoise
     where: str
+    number: int
 
     @property
     def variance(self) -> NDArray[np.float64]:
@@ -121,6 +128,8 @@ class TogetherEstimate(Estimate):
 
     def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of boxes, by the part that has the least variance of each."""
+        if boxes.within is not None:
+            return self.sum_of([boxes], confidence=confidence, simultaneous=simultaneous)
         source, manifest = self.folder, self.folder.manifest
         parts = self.sums_of(boxes, [*manifest.levels, *manifest.views])
         count = parts[0].count  # the leaves make up every box, with whatever codes
@@ -130,7 +139,7 @@ class TogetherEstimate(Estimate):
         low, high, added = np.zeros_like(count), np.maximum(everything, count), np.zeros_like(count)
         for number in np.unique(best[is_known]).tolist():
             chosen, part = (best == number) & is_known, parts[number]
-            ends = self.interval(part, count, self._confidence(confidence))
+            ends = self.interval([part], count, self._confidence(confidence))
             low, high = np.where(chosen, ends[0], low), np.where(chosen, ends[1], high)
             added = np.where(chosen, part.cells, added)
 
@@ -138,13 +147,57 @@ class TogetherEstimate(Estimate):
             if simultaneous:
                 return explain_missing_simultaneous(int(added[box]))
             if not is_known[box]:
-                return "sum of rows; the noisy counts are not published, so all that is known is that it is at most the total"
-            if not added[box]:
-                return "no cell: by the public tables, these codes do not occur together"
-            return f"{parts[best[box]].how(box)}: of what was measured, it says most about this question"
+                return _AT_MOST_ALL
+            return f"{parts[best[box]].how(box)}{_SAYS_MOST}" if added[box] else _NO_CELL
 
         stated = np.full(len(boxes), not simultaneous)
         return Answers(np.where(is_known & (added == 0), 0, count), low, high, stated, how, {"added": added})
+
+    def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+        """Return what is said of the sum of single boxes, each by the part that has the least variance of it.
+
+        Boxes share no cell of a part, and different parts are measured by themselves: the noise is one sum of independent draws.
+        """
+        manifest = self.folder.manifest
+        every = [self.sums_of(box, [*manifest.levels, *manifest.views]) for box in parts]
+        count = np.sum([of[0].count for of in every], axis=0)  # the leaves make up every box, with whatever codes
+        best = [min(of, key=lambda part: float(part.variance[0])) for of in every]
+        added = np.sum([of.cells if np.isfinite(of.variance[0]) else 0 * of.cells for of in best], axis=0)
+        if simultaneous:
+            return without_intervals(count, explain_missing_simultaneous(int(added[0])), {"added": added})
+        if np.isfinite([of.variance[0] for of in best]).all():
+            return self.said(best, count, self._confidence(confidence), _SAYS_MOST)
+        everything = int(self.folder.table(manifest.levels[0]).column(HIGH)[0])
+        stated = np.ones(1, dtype=bool)
+        return Answers(
+            count, 0 * count, np.maximum(everything, count), stated, lambda _: _AT_MOST_ALL, {"added": 0 * added}
+        )
+
+    def best_of(self, boxes: Sequence[Boxes], parts: list[LevelEntry] | list[ViewEntry]) -> list[Sums] | None:
+        """Return each of some single boxes as a sum of cells of the part that has the least variance of it; None if one is not known."""
+        every = [self.sums_of(box, parts) for box in boxes]
+        best = [min(of, key=lambda part: float(part.variance[0])) for of in every if of]
+        return best if len(best) == len(boxes) and np.isfinite([of.variance[0] for of in best]).all() else None
+
+    def said(self, sums: Sequence[Sums], count: IntArray, confidence: float, why: str) -> Answers:
+        """Return what is said of the sum of single boxes by sums of cells; `why` ends how it was put together, in words."""
+        low, high = self.interval(sums, count, confidence)
+        added, stated = np.sum([of.cells for of in sums], axis=0), np.ones(1, dtype=bool)
+        drawn, draws = None, dict[int, tuple[LevelNoise, int]]()
+        for of in sums:
+            draws[of.number] = of.noise, draws.get(of.number, (of.noise, 0))[1] + int(of.cells[0])
+        noisy = [int(of.noisy[0]) for of in sums if of.noisy is not None]
+        if len(noisy) == len(sums):
+            drawn = Drawn(sum(noisy), draws)
+        cells_of = {of.where: 0 * of.cells for of in sums}
+        for of in sums:
+            cells_of[of.where] = cells_of[of.where] + of.cells
+        wheres = [replace(of, cells=cells_of.pop(of.where)) for of in sums if of.where in cells_of]
+        how = " and ".join(
+            of.how(0).removeprefix("sum of ") if number else of.how(0) for number, of in enumerate(wheres)
+        )
+        how = f"{how}{why}" if added[0] else _NO_CELL
+        return Answers(np.where(added, count, 0), low, high, stated, lambda _: how, {"added": added}, drawn=drawn)
 
     def sums_of(self, boxes: Boxes, parts: list[LevelEntry] | list[ViewEntry]) -> list[Sums]:
         """Return boxes as sums of cells of each of some parts whose whole cells make them up."""
@@ -178,10 +231,11 @@ class TogetherEstimate(Estimate):
                 cells, noisy = self._noisy_sums(part.level, boxes)
                 is_known[:] = True
             else:
-                is_cell = source.levels_of(part.axes) == boxes.levels and part.source == part.level
+                is_cell = source.levels_of(part.axes) == boxes.levels and part.source == part.level and boxes.cells == 1
                 is_known = (cells == 1) & is_cell
         ends, noise = (met.sums(LOW), met.sums(HIGH)), source.parts[part.level].noise
-        return Sums(is_known, cells, noisy, met.sums(COUNT), ends, noise, where)
+        number = part.level if part.same_as is None else part.same_as
+        return Sums(is_known, cells, noisy, met.sums(COUNT), ends, noise, where, number)
 
     def _noisy_sums(self, level: int, boxes: Boxes) -> tuple[IntArray, IntArray]:
         """Return how many cells of a level are in boxes and have their codes, and the sums of their noisy counts; all are measured."""
@@ -199,18 +253,31 @@ class TogetherEstimate(Estimate):
             return many, Met.of(tree, source.cells(level), boxes).sums(NOISY)
         return many, np.array([source.noisy(level, areas_met(tree, level, boxes)).sum()])
 
-    def interval(self, of: Sums, count: IntArray, confidence: float) -> Ends:
-        """Return the intervals that a part gives, with the released counts inside, and no further than an exact total."""
-        alpha = 1 - confidence
+    def interval(self, sums: Sequence[Sums], count: IntArray, confidence: float) -> Ends:
+        """Return the intervals that parts give, with the released counts inside, and no further than an exact total; several give that of their sum.
+
+        Without noisy counts, the intervals of the rows of n cells are widened until each misses with 1/n of the probability.
+        """
+        alpha, stated, cells = (
+            1 - confidence,
+            1 - self.source.intervals.confidence,
+            np.sum([of.cells for of in sums], axis=0),
+        )
         log_tail = math.log(alpha / 2)
-        if of.noisy is None:
-            one = of.noise.quantile(log_tail)
-            further = each(of.cells, lambda k: k * (of.noise.quantile(math.log(alpha / 2 / k)) - one) if k else 0)
-            low, high = np.maximum(of.rows[0] - further, 0), of.rows[1] + further
+        if any(of.noisy is None for of in sums):
+            low, high = (np.sum([of.rows[end] for of in sums], axis=0) for end in range(2))
+            for of in sums:
+                one, noise = of.noise.quantile(math.log(stated / 2)), of.noise
+                further = of.cells * each(cells, lambda n: noise.quantile(math.log(alpha / 2 / n)) - one if n else 0)  # noqa: B023
+                low, high = np.maximum(low - further, 0), high + further
         else:
-            z = each(of.cells, lambda terms: of.noise.quantile(log_tail, terms))
-            low, high = np.maximum(of.noisy - z, 0), np.maximum(of.noisy + z, 0)
+            noisy = np.sum([of.noisy for of in sums if of.noisy is not None], axis=0)
+            if len(sums) == 1:
+                z = each(cells, lambda terms: sums[0].noise.quantile(log_tail, terms))
+            else:
+                z = np.array([quantile_of_sum([(of.noise, int(of.cells[0])) for of in sums], log_tail)])
+            low, high = np.maximum(noisy - z, 0), np.maximum(noisy + z, 0)
             if (total := self.source.total) is not None:
                 high = np.minimum(high, total)
         low, high = np.minimum(low, count), np.maximum(high, count)
-        return np.where(of.cells > 0, low, 0), np.where(of.cells > 0, high, 0)
+        return np.where(cells > 0, low, 0), np.where(cells > 0, high, 0)

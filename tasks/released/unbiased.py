@@ -1,6 +1,7 @@
 """What a release says of which every node was measured: unbiased counts, with intervals by their exact variances."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 import numpy as np
@@ -9,17 +10,20 @@ from storage.releases.terms import GRID
 from storage.tables import COUNT
 from tasks.format.entries import Signal
 from tasks.format.tables import Rows
-from tasks.released.boxes import Boxes, fewest_areas, level_of, possible_cells
+from tasks.released.boxes import Boxes, areas_at, level_of, possible_cells
 from tasks.released.estimate import Answers, Estimate, Known, without_intervals
 from tasks.released.sources.protocol import Misfit, Source, measured_cells
-from tasks.tree.axis import AxisLevels, FloatArray, IntArray
+from tasks.tree.axis import AxisLevels, BoolArray, FloatArray, IntArray
 from tasks.tree.frontier import taking
 from tasks.tree.views import Partition, leaves_of, level_view
 from tasks.unbiased.deviations import ReleasedCounts, pair_precisions, released_counts
 from tasks.unbiased.grid import grid_of
 from tasks.unbiased.least_squares import least_squares, precisions_of
-from tasks.unbiased.variance import tree_variances
+from tasks.unbiased.variance import Inside, in_ranges, in_sets, tree_variances
+from tasks.uncertainty.estimates import margins
 from tasks.uncertainty.intervals import NO_CAP, intervals
+
+_NO_CODEBOOK = "sum of rows; no interval: the folder has no codebook, since the noisy counts are not published"
 
 _SHOWN = 6  # areas that an explanation names
 
@@ -38,9 +42,7 @@ def _has_parts_of(source: Source, *, is_grid: bool) -> bool:
 
 
 class UnbiasedEstimate(Estimate):
-    """What is said of a tree of which every node was measured, or of a grid of two of which every pair was; of boxes of areas and ranges."""
-
-    takes_ranges = True
+    """What is said of a tree of which every node was measured, or of a grid of two of which every pair was; of any sets of areas."""
 
     def __init__(self, source: Source) -> None:
         """Compute the variances of all levels."""
@@ -130,8 +132,8 @@ class UnbiasedEstimate(Estimate):
     def deviations(self, boxes: Boxes) -> FloatArray:
         """Return the standard deviations of the counts of boxes, float64, shape (boxes,), records."""
         tree, released, level = self.source.tree, self._counts, self.folder.level_of(boxes)
-        if boxes.stops is not None:  # one box
-            return released.box_deviation(*self._leaves(boxes))
+        if boxes.within is not None:
+            return released.box_deviation(self._inside([boxes]))
         if released.is_grid or tree.axis_levels(level) == boxes.levels:
             return released.with_rounding(released.variances.of_cells(boxes.levels, boxes.areas))
         variances, runs = released.variances.of_boxes(*self._leaves(boxes)), self._runs(boxes, level)
@@ -144,33 +146,104 @@ class UnbiasedEstimate(Estimate):
         """Return how many cells the level of some axis levels has."""
         return self.source.tree.possible_cells(level_of(self.folder.folder.steps, levels))
 
-    def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:  # noqa: ARG002
+    def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of boxes.
 
         An interval that holds with all others is the sum of those of the fewest nodes, by a bound that takes no normal law.
         """
-        source, released = self.folder, self._counts
-        count = source.rows_met(source.manifest.levels[source.level_of(boxes)], boxes).sums(COUNT)
-        deviation, stated = self.deviations(boxes), np.ones(len(boxes), dtype=bool)
+        if boxes.within is not None:
+            return self.sum_of([boxes], confidence=confidence, simultaneous=simultaneous)
+        released = self._counts
         first, stop = self._leaves(boxes)
+        of_box: list[tuple[int, int]] = []
         if simultaneous:
-            of_box = [
-                released.whole_margins([of[[box]] for of in first], [of[[box]] for of in stop])
-                for box in range(len(boxes))
-            ]
-            margin = np.array([width for width, _ in of_box], dtype=np.int64)
-        else:
-            margin = released.box_margin(deviation)
+            ends = [([of[[box]] for of in first], [of[[box]] for of in stop]) for box in range(len(boxes))]
+            of_box = [released.whole_margins(in_ranges(*of)) for of in ends]
+        deviation = self.deviations(boxes)
 
         def how(box: int) -> str:
-            if not simultaneous:
-                return self._how(boxes, box, is_exact=not deviation[box])
-            pieces = of_box[box][1]
-            return f"sum of {pieces:,} {'node' if pieces == 1 else 'nodes'}, whose intervals all hold at once"
+            named = [Boxes(boxes.levels, tuple(of[[box]] for of in boxes.areas))]
+            return self._how(named, of_box[box][1] if simultaneous else None, is_exact=not deviation[box])
 
-        low, high = intervals(count, margin, NO_CAP if released.total is None else released.total, count)
         leaves = np.prod([end - begin for begin, end in zip(first, stop, strict=True)], axis=0)
-        return Answers(count, low, high, stated, how, {"leaves": leaves}, deviation)
+        margin = self._margin(deviation, [width for width, _ in of_box], confidence)
+        return self._said(self._count(boxes), margin, deviation, how, leaves)
+
+    def sum_of(
+        self,
+        parts: Sequence[Boxes],
+        *,
+        confidence: float | None = None,
+        simultaneous: bool = False,
+    ) -> Answers:
+        """Return what is said of the sum of single boxes, whose leaves are all areas of a set of each axis."""
+        inside, count = self._inside(parts), np.sum([self._count(box) for box in parts], axis=0)
+        deviation, at_once, pieces = self._counts.box_deviation(inside), list[int](), None
+        if simultaneous:
+            width, pieces = self._counts.whole_margins(inside)
+            at_once = [width]
+        tree = self.source.tree
+        leaves = np.sum([possible_cells(tree, tree.depth, box) for box in parts], axis=0)
+
+        def how(_: int) -> str:
+            return self._how(parts, pieces, is_exact=not deviation[0])
+
+        return self._said(count, self._margin(deviation, at_once, confidence), deviation, how, leaves)
+
+    @property
+    def rounding(self) -> int:
+        """By how much rounding may move the count of a box, records."""
+        return self._counts.rounding
+
+    def _margin(self, deviation: FloatArray, at_once: Sequence[int], confidence: float | None) -> IntArray:
+        """Return margins that hold at once, if there are any, or else those by deviations."""
+        log_tail = math.log((1 - self._confidence(confidence)) / 2)
+        return np.array(at_once, dtype=np.int64) if at_once else margins(deviation, log_tail, self.rounding)
+
+    def covariance(self, one: Sequence[Boxes], other: Sequence[Boxes]) -> float:
+        r"""Return the covariance of two sums of leaves before rounding, records squared; both are a set of each axis, the same but for one axis.
+
+        With P what is in one alone, and Q what is in the other alone, the variances V of boxes give it:
+
+        .. math:: 2 \mathrm{Cov}(A, B) = V(A) + V(B) - V(A - B), \qquad V(A - B) = V(P - Q) = 2 V(P) + 2 V(Q) - V(P \cup Q)
+        """
+        sides = [self._chosen(parts) for parts in (one, other)]
+        [axis] = [number for number, of in enumerate(zip(*sides, strict=True)) if not np.array_equal(*of)] or [0]
+        (left, right), same = (of[axis] for of in sides), sides[0]
+
+        def variance(chosen: BoolArray) -> float:
+            if not chosen.any():
+                return 0.0
+            sets = [chosen if number == axis else of for number, of in enumerate(same)]
+            return float(self._counts.variances.variances_of(in_sets(sets))[0])
+
+        alone, not_there = variance(left & ~right), variance(right & ~left)
+        apart = 2 * alone + 2 * not_there - variance(left ^ right)
+        return (variance(left) + variance(right) - apart) / 2
+
+    def _said(
+        self, count: IntArray, margin: IntArray, deviation: FloatArray, how: Callable[[int], str], leaves: IntArray
+    ) -> Answers:
+        """Return answers by their margins."""
+        total = NO_CAP if self._counts.total is None else self._counts.total
+        low, high = intervals(count, margin, total, count)
+        return Answers(count, low, high, np.ones(len(count), dtype=bool), how, {"leaves": leaves}, deviation)
+
+    def _count(self, boxes: Boxes) -> IntArray:
+        """Return the counts of boxes, the sums of their rows."""
+        source = self.folder
+        return source.rows_met(source.manifest.levels[source.level_of(boxes)], boxes).sums(COUNT)
+
+    def _chosen(self, parts: Sequence[Boxes]) -> list[BoolArray]:
+        """Return per axis which finest areas are in the sum of single boxes, shape (areas,)."""
+        found = [np.zeros(axis.areas(axis.depth), dtype=bool) for axis in self.source.tree.axes]
+        for box in parts:
+            for axis, areas, level, chosen in zip(self.source.tree.axes, box.areas, box.levels, found, strict=True):
+                chosen[areas_at(axis, areas, level, axis.depth)] = True
+        return found
+
+    def _inside(self, parts: Sequence[Boxes]) -> Inside:
+        return in_sets(self._chosen(parts))
 
     def absent_high(self, level: int, most_cells: int) -> int | None:  # noqa: ARG002
         """Return z of the widest interval of a cell of a level, records."""
@@ -180,9 +253,9 @@ class UnbiasedEstimate(Estimate):
         """Return per axis the first finest area in each box, and the first one after it that is outside."""
         first, stop = list[IntArray](), list[IntArray]()
         for number, (axis, level) in enumerate(zip(self.source.tree.axes, boxes.levels, strict=True)):
-            begins, (begin, end) = axis.first_descendants(level, axis.depth), boxes.range_of(number)
-            first.append(begins[begin])
-            stop.append(begins[end])
+            begins, areas = axis.first_descendants(level, axis.depth), boxes.areas[number]
+            first.append(begins[areas])
+            stop.append(begins[areas + 1])
         return first, stop
 
     def _runs(self, boxes: Boxes, level: int) -> IntArray:
@@ -204,13 +277,19 @@ class UnbiasedEstimate(Estimate):
             is_open &= ~ends
         return runs
 
-    def _how(self, boxes: Boxes, box: int, *, is_exact: bool) -> str:
-        """Return how the count of a box was put together, in words."""
+    def _how(self, parts: Sequence[Boxes], pieces: int | None, *, is_exact: bool) -> str:
+        """Return how the count of a sum of boxes, a set of areas of each axis, was put together, in words; `pieces` have intervals that hold at once."""
+        if pieces is not None:
+            return f"sum of {pieces:,} {'node' if pieces == 1 else 'nodes'}, whose intervals all hold at once"
         texts = []
-        for number, (axis, level) in enumerate(zip(self.source.tree.axes, boxes.levels, strict=True)):
-            first, stop = (int(of[box]) for of in boxes.range_of(number))
-            areas = fewest_areas(axis, level, first, stop) if stop > first + 1 else [(level, first)]
-            named = [axis.codes[own - 1][area] for own, area in areas if own]
+        for number, axis in enumerate(self.source.tree.axes):
+            areas = {
+                (int(axis.first_descendants(box.levels[number], axis.depth)[area]), box.levels[number], area)
+                for box in parts
+                if box.levels[number]
+                for area in box.areas[number].tolist()
+            }
+            named = [axis.codes[own - 1][area] for _, own, area in sorted(areas)]
             more = f" and {len(named) - _SHOWN:,} more" if len(named) > _SHOWN else ""
             if named:
                 texts.append(f"{axis.name} {', '.join(named[:_SHOWN])}{more}")
@@ -224,8 +303,6 @@ class UnbiasedEstimate(Estimate):
 class CountedOnly(Estimate):
     """What a folder says that has no codebook, where every node was measured: counts alone."""
 
-    takes_ranges = True
-
     def rows(self, level: int) -> Rows:
         """Return the rows of the table alone."""
         return self.source.nodes(level)
@@ -234,8 +311,18 @@ class CountedOnly(Estimate):
         """Return the counts of boxes."""
         source = self.folder
         count = source.rows_met(source.manifest.levels[source.level_of(boxes)], boxes).sums(COUNT)
-        why = "sum of rows; no interval: the folder has no codebook, since the noisy counts are not published"
-        return without_intervals(count, why)
+        return without_intervals(count, _NO_CODEBOOK)
+
+    def sum_of(
+        self,
+        parts: Sequence[Boxes],
+        *,
+        confidence: float | None = None,
+        simultaneous: bool = False,
+    ) -> Answers:
+        """Return the count of the sum of single boxes."""
+        counts = [self.answers(box, confidence=confidence, simultaneous=simultaneous).count for box in parts]
+        return without_intervals(np.sum(counts, axis=0), _NO_CODEBOOK)
 
     def absent_high(self, level: int, most_cells: int) -> int | None:  # noqa: ARG002
         """Return None: no interval is stated."""

@@ -1,6 +1,7 @@
 """What a release says whose tree was walked: of counts that were repaired on the way down, or of sums of the leaves that alone were measured."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -11,12 +12,13 @@ from storage.errors import StoreError
 from storage.tables import COUNT, INTERVAL, NOISY, SIMULTANEOUS
 from tasks.format.entries import LevelEntry, Signal
 from tasks.format.tables import Rows, SlicedRows
-from tasks.released.boxes import Boxes, Met, coarsest_boxes, lifted, most_leaves, possible_cells
-from tasks.released.estimate import Answers, Estimate, Known, without_intervals
+from tasks.released.boxes import Boxes, Met, coarsest_boxes, lifted, most_leaves, possible_cells, taken_apart
+from tasks.released.estimate import Answers, Drawn, Estimate, Known, added_up, without_intervals
 from tasks.released.explanations import (
     describe_below_threshold,
     describe_cells,
     describe_leaves,
+    describe_pieces,
     describe_row,
     describe_unmeasured,
     explain_missing_interval,
@@ -24,7 +26,7 @@ from tasks.released.explanations import (
 )
 from tasks.released.sources.protocol import Source
 from tasks.released.sources.rows_kept import RowsInMemory, RowsKept, RowsOnDisk, WalkedRows, fit_on_disk
-from tasks.released.sums import box_intervals, leaf_sum_intervals, simultaneous_box_intervals
+from tasks.released.sums import box_intervals, leaf_sum_intervals, own_log_tail, simultaneous_box_intervals
 from tasks.released.together import TogetherEstimate
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import locate
@@ -45,6 +47,8 @@ from tasks.uncertainty.noise_rows import EXACT, shares_of_sums
 from tasks.uncertainty.signals import Margin, signal_tail, signals, tails_of
 from tasks.uncertainty.sources import for_every_level, own_levels
 from tasks.work.capacity import side_by_side
+
+_MEASURED_ALONE = ", which is measured by itself; sums of the levels may differ from it"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,6 +237,89 @@ class WalkedEstimate(Estimate):
             return by_levels
         return self._with_views(boxes, confidence, by_levels)
 
+    def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+        """Return what is said of the sum of single boxes.
+
+        Cells that were measured at several levels are not added up as independent noise: which were, at the lower ones, follows from the
+        noise above. Their intervals share the probability. How far the areas are taken apart, to be of fewer levels, is decided by the
+        possible cells, so by the question and the codebook alone.
+        """
+        source, confidence = self.folder, self._confidence(confidence)
+        if simultaneous:
+            return super().sum_of(parts, confidence=confidence, simultaneous=True)
+        of_rows = source.levels[-1].threshold or not source.manifest.noisy_counts
+        if len(parts) == 1 and (of_rows or source.manifest.own_views):
+            return self.answers(parts[0], confidence=confidence)
+        if of_rows:
+            by_levels = self._sum_of_rows(parts, confidence)
+        elif source.manifest.adds_up_leaves:
+            by_levels = self._sum_of_leaves(parts, confidence)
+        else:
+            parts = min(taken_apart(source.tree, parts), key=lambda of: self._reach(of, confidence))
+            miss = (1 - confidence) / len(parts)
+            found = [self._by_levels(box, 1 - miss, simultaneous=False) for box in parts]
+            by_levels = (
+                found[0] if len(parts) == 1 else added_up(found, describe_pieces(len(parts), simultaneous=False))
+            )
+        return self._sum_with_views(parts, confidence, by_levels) if source.manifest.own_views else by_levels
+
+    def _reach(self, parts: Sequence[Boxes], confidence: float) -> int:
+        """Return how far the noise of boxes goes whose intervals share the probability, if all of their cells are measured, records."""
+        source, miss = self.folder, (1 - confidence) / len(parts)
+        noises, reach = [part.noise for part in source.levels], 0
+        for box in parts:
+            level = source.level_of(box)
+            many = int(possible_cells(source.tree, level, box)[0])
+            reach += noises[level].quantile(own_log_tail(noises, level, 1 - miss), many)
+        return reach
+
+    def _sum_of_leaves(self, parts: Sequence[Boxes], confidence: float) -> Answers:
+        """Return what noisy leaves, which alone were measured, say of the sum of single boxes: the noise of all of them is added up."""
+        source, finest = self.folder, self.folder.levels[-1]
+        leaves = np.sum([possible_cells(source.tree, finest.level, box) for box in parts], axis=0).astype(np.int64)
+        met = [source.rows_met(source.manifest.levels[source.level_of(box)], box) for box in parts]
+        count, released = (np.sum(of, axis=0) for of in ([of.sums(COUNT) for of in met], [of.rows for of in met]))
+        low, high = leaf_sum_intervals(count, leaves, finest.noise, _log_tail(confidence))
+        cells, many = {"released": released, "leaves": leaves}, int(leaves[0])
+        if len(parts) == 1:
+            cells["possible"] = possible_cells(source.tree, source.level_of(parts[0]), parts[0])
+        drawn = Drawn(int(count[0]), {finest.level: (finest.noise, many)})
+        return Answers(count, low, high, _all(parts[0]), lambda _: describe_leaves(many), cells, drawn=drawn)
+
+    def _sum_of_rows(self, parts: Sequence[Boxes], confidence: float) -> Answers:
+        """Return what is known of the sum of several single boxes without the noisy counts of all leaves."""
+        source, finest = self.folder, self.folder.levels[-1]
+        met = [source.rows_met(source.manifest.levels[source.level_of(box)], box) for box in parts]
+        count, released = (np.sum(of, axis=0) for of in ([of.sums(COUNT) for of in met], [of.rows for of in met]))
+        cells, rows = {"released": released}, int(released[0])
+        if finest.threshold:
+            return without_intervals(count, explain_missing_interval(rows, finest.threshold), cells)
+        if source.manifest.adds_up_leaves:
+            ends = leaf_sum_intervals(count, np.array([finest.cells]), finest.noise, _log_tail(confidence))
+            return Answers(
+                count, *ends, _all(parts[0]), lambda _: describe_leaves(finest.cells, are_known=False), cells
+            )
+        high, level = np.maximum(self._everything(INTERVAL), count), max(map(source.level_of, parts))
+        return Answers(count, 0 * count, high, _all(parts[0]), lambda _: describe_unmeasured(rows, level), cells)
+
+    def _sum_with_views(self, parts: Sequence[Boxes], confidence: float, by_levels: Answers) -> Answers:
+        """Return what views of their own say of the sum of several single boxes, if they have less noise than the levels."""
+        source = self.folder
+        views = self._views.best_of(parts, source.manifest.own_views)
+        if views is None or min(map(source.level_of, parts)) <= 1:
+            return by_levels
+        variance = (
+            sum(
+                float(possible_cells(source.tree, level, box)[0]) * source.parts[level].noise.variance
+                for box, level in ((box, source.level_of(box)) for box in parts)
+            )
+            if source.manifest.noisy_counts
+            else math.inf
+        )
+        if variance <= sum(float(of.variance[0]) for of in views):
+            return by_levels
+        return self._views.said(views, np.sum([of.count for of in views], axis=0), confidence, _MEASURED_ALONE)
+
     def absent_high(self, level: int, most_cells: int) -> int | None:
         """Return what the interval of no cell of a level without a row goes beyond, records; None where none is stated."""
         source, manifest = self.folder, self.folder.manifest
@@ -313,16 +400,17 @@ class WalkedEstimate(Estimate):
         cell that contains others. So without a row, the root's high must use that margin too.
         """
         source, finest, released = self.folder, self.folder.levels[-1], known.cells["released"]
-        is_cell = source.folder.reached(level) == boxes.levels
-        is_leaf, low, has_kind = is_cell and level == finest.level, np.zeros_like(known.count), kind == INTERVAL
-        if finest.threshold and not is_leaf:
+        is_of_cells, low, has_kind = source.folder.reached(level) == boxes.levels, 0 * known.count, kind == INTERVAL
+        is_cell = is_of_cells and boxes.cells == 1
+        if finest.threshold and not (is_cell and level == finest.level):
             return replace(known, how=lambda box: explain_missing_interval(int(released[box]), finest.threshold))
         if finest.threshold:
             high, how = low + self._below_threshold(confidence), describe_below_threshold(finest.threshold)
         elif source.manifest.adds_up_leaves:
-            many = 1 if is_leaf else finest.cells  # the noise of all leaves reaches further
+            are_known = is_of_cells and level == finest.level
+            many = boxes.cells if are_known else finest.cells  # the noise of all leaves reaches further
             ends = leaf_sum_intervals(known.count, np.full(len(boxes), many), finest.noise, _log_tail(confidence))
-            low, high, how = *ends, describe_leaves(many, are_known=many == 1)
+            low, high, how = *ends, describe_leaves(many, are_known=are_known)
         else:
             has_kind, how = kind[1] in source.manifest.bounds, ""
             high = np.maximum(self._everything(kind), known.count) if has_kind else low
@@ -359,21 +447,21 @@ class WalkedEstimate(Estimate):
         variance = np.array([view.variance for view in views])
         best, least = variance.argmin(axis=0), variance.min(axis=0)
         answered = np.isfinite(least)
-        is_cell = source.folder.reached(level) == boxes.levels
+        is_cell = source.folder.reached(level) == boxes.levels and boxes.cells == 1
         if source.manifest.noisy_counts or is_cell:
             cells = np.ones(1) if is_cell else possible_cells(source.tree, level, boxes).astype(np.float64)
             answered &= cells * source.parts[level].noise.variance > least
         count, low, high, stated = by_levels.count, by_levels.low, by_levels.high, by_levels.stated | answered
         added = np.zeros_like(count)
         for number, view in enumerate(views):
-            chosen, ends = answered & (best == number), self._views.interval(view, view.count, confidence)
+            chosen, ends = answered & (best == number), self._views.interval([view], view.count, confidence)
             count, added = np.where(chosen, view.count, count), np.where(chosen, view.cells, added)
             low, high = np.where(chosen, ends[0], low), np.where(chosen, ends[1], high)
 
         def how(box: int) -> str:
             if not answered[box]:
                 return by_levels.how(box)
-            return f"{views[best[box]].how(box)}, which is measured by itself; sums of the levels may differ from it"
+            return f"{views[best[box]].how(box)}{_MEASURED_ALONE}"
 
         cells = {"added": added} if answered.all() else by_levels.cells
         return Answers(count, low, high, stated, how, cells)
@@ -409,8 +497,8 @@ class WalkedEstimate(Estimate):
                 caps_above = np.minimum(above, np.maximum(cells.column(NOISY) + margin, 0))
                 most = max(most, int(caps_above[source.children(at).cells == 0].max(initial=0)))
                 continue
-            tail = 1 - confidence - share * sum(map(bool, noises[:level]))
-            highs = np.maximum(cells.column(NOISY) + noises[at].quantile(math.log(tail / 2)), 0)
+            own = noises[at].quantile(own_log_tail(noises, level, confidence))
+            highs = np.maximum(cells.column(NOISY) + own, 0)
             lacks_row = locate(cells.areas, source.level_table(level).areas, tree.sizes(level)) < 0
             for _, alike in coarsest_boxes(tree, Boxes(cells.levels, tuple(of[lacks_row] for of in cells.areas))):
                 most = max(most, int(self._said_of(alike, None, simultaneous=False).high.max(initial=0)))

@@ -17,7 +17,7 @@ from tasks.unbiased.deviations import released_counts
 from tasks.unbiased.grid import grid_of, round_grid, sums_of_pairs
 from tasks.unbiased.least_squares import least_squares, round_prefix_sums
 from tasks.unbiased.precisions import cascade, mean_fan_outs, uniform
-from tasks.unbiased.variance import tree_variances
+from tasks.unbiased.variance import in_ranges, tree_variances
 
 LEAVES, RUNS, CONFIDENCE = 16, 20_000, 0.9
 TRUE = np.array([0, 0, 3, 40, 7, 7, 7, 1, 900, 0, 0, 0, 12, 5, 5, 60])
@@ -119,7 +119,7 @@ def test_intervals_of_ranges_in_every_area_of_another_axis_cover() -> None:
     measured = [(tree.axis_levels(level), LevelNoise(GAUSSIAN, of**-0.5)) for level, of in enumerate(precisions)]
     rule = released_counts(tree, measured, CONFIDENCE, None, is_grid=False)
     box = [np.array([0]), np.array([7])], [np.array([100]), np.array([10])]
-    (deviation,), errors = rule.box_deviation(*box), []
+    (deviation,), errors = rule.box_deviation(in_ranges(*box)), []
     draws = [
         discrete_gaussian(generator, of**-0.5, (2000, tree.possible_cells(level)))
         for level, of in enumerate(precisions)
