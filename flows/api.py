@@ -19,6 +19,7 @@ from storage.errors import SpecError, UsageError, public_errors
 from tasks.format.manifest import Manifest
 from tasks.released.boxes import level_of
 from tasks.released.query.areas import EVERYTHING
+from tasks.released.query.sets import AreaSet
 from tasks.released.sources.folder import PublishedFolder, open_folder
 from tasks.words.spelling import did_you_mean
 
@@ -157,20 +158,21 @@ class PublishedRelease:
             for axis, of in {**(where or {}), **asked}.items()
         }
         if share_of is not None and (not isinstance(share_of, Mapping) or len(share_of) != 1):
-            raise UsageError(
-                "share_of must map one axis to an area.", field="share_of", hint='For example {"mode": "all"}.'
-            )
-        other = minus.folder if isinstance(minus, PublishedRelease) else minus
+            hint = 'For example {"mode": "all"}.'
+            raise UsageError("share_of must map one axis to an area.", field="share_of", hint=hint)
+        other = minus if isinstance(minus, PublishedRelease | None) else open_release(minus)
+        tables = areas.items() if isinstance(areas, Mapping) else [] if areas is None else [(None, areas)]
         told = answers_to(
             self.published,
             asked_for,
-            _tables(areas),
-            minus=None if other is None else open_folder(Path(other)),
-            share_of=None if share_of is None else next(iter(share_of.items())),
+            list(tables),
+            minus=None if other is None else other.published,
+            share_of=next(iter(share_of.items())) if share_of else None,
             simultaneous=simultaneous,
         )
         names = [*self.published.axes, *(name for name in self.manifest.derived if name in asked_for)]
-        frame = _frame(told, names, {"difference": minus is not None, "share": share_of is not None})
+        asked_too = {"difference": minus, "share": share_of}
+        frame = _frame(told, names, [name for name, of in asked_too.items() if of is not None])
         return frame if self.manifest.is_unbiased else frame.drop("sd")
 
 
@@ -402,43 +404,25 @@ def _closed_to_others() -> Iterator[None]:
                 os.umask(_before)
 
 
-def _frame(answers: Iterable[Told], names: Sequence[str], is_asked: Mapping[str, bool]) -> pl.DataFrame:
-    """Return answers as a data frame: the named axes and derived columns, the numbers, and what was compared if it was asked for."""
+def _frame(answers: Iterable[Told], names: Sequence[str], compared: Sequence[str]) -> pl.DataFrame:
+    """Return answers as a data frame: the named axes and derived columns, the numbers, and what was compared."""
     rows = []
-    for of in answers:
-        counted, less, part = of.answer, of.difference, of.share
-        compared: tuple[Any, ...] = (less.count, less.low, less.high) if less else ()
-        compared += (part.share, part.low, part.high) if part else ()
+    for question, counted, *others in answers:
+        of_others = [number for of in others if of for number in (of.value, of.low, of.high)]
         numbers = counted.count, counted.deviation, counted.low, counted.high, counted.level
-        rows.append((*(_written(of.question.asked[name]) for name in names), *numbers, counted.how, *compared))
+        rows.append((*(_written(question.asked[name]) for name in names), *numbers, counted.how, *of_others))
     kinds = {"count": pl.Int64, "sd": pl.Float64} | dict.fromkeys(("low", "high", "level"), pl.Int64)
     schema: dict[str, Any] = dict.fromkeys(names, pl.String) | kinds | {"how": pl.String}
-    for name, kind in (("difference", pl.Int64), ("share", pl.Float64)):
-        if is_asked[name]:
-            schema |= dict.fromkeys((name, f"{name}_low", f"{name}_high"), kind)
+    for name in compared:
+        kind = pl.Int64 if name == "difference" else pl.Float64
+        schema |= dict.fromkeys((name, f"{name}_low", f"{name}_high"), kind)
     return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def _tables(areas: Any) -> list[tuple[str | None, Any]]:
-    """Return tables of groups of areas, each with its axis where it is named: paths, or data frames of texts.
-
-    Raises:
-        UsageError: it is neither a path nor a data frame.
-    """
-    found = list[tuple[str | None, Any]]()
-    for axis, of in areas.items() if isinstance(areas, Mapping) else [] if areas is None else [(None, areas)]:
-        if hasattr(of, "__arrow_c_stream__") or isinstance(of, pl.LazyFrame):
-            frame = of.collect() if isinstance(of, pl.LazyFrame) else pl.DataFrame(of)
-            found.append((axis, frame.select(pl.all().cast(pl.String).str.normalize("NFC"))))
-        elif isinstance(of, str | os.PathLike):
-            found.append((axis, of))
-        else:
-            raise UsageError("areas must be the path of a table, a data frame, or map axes to these.", field="areas")
-    return found
 
 
 def _written(asked: Any) -> str:
     """Return how an area was asked for, as a text."""
     if isinstance(asked, Mapping):
         return ",".join(f"{level}={code}" for level, code in asked.items())
+    if isinstance(asked, AreaSet):
+        return str(asked.name)
     return EVERYTHING if asked is None else str(asked)

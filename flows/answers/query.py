@@ -2,21 +2,18 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product, repeat
+from itertools import product
 from operator import index
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 from unicodedata import normalize
 
-import polars as pl
-
-from flows.answers.groups import Group, groups_of, read_groups
+from flows.answers.groups import groups_of
 from storage.errors import UsageError
 from tasks.format.published_tree import derived_places
 from tasks.released.query.answers import Answer, answer
 from tasks.released.query.areas import EVERYTHING, Area
-from tasks.released.query.comparisons import Asked, Compared, difference
-from tasks.released.query.comparisons import share as share_in
+from tasks.released.query.comparisons import Asked, Compared, compared
 from tasks.released.query.sets import AreaSet, find_areas, holds
 from tasks.released.sources.folder import PublishedFolder, open_folder
 from tasks.words.levels import place
@@ -54,52 +51,6 @@ class AreaCounted:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """How much more a release counts than another.
-
-    Attributes:
-        minus: the id of the other release.
-        count: records.
-        low: the lower end of the interval of the true difference; None, like `high` and `confidence`, where none can be stated.
-        how: the interval was put together, in words.
-    """
-
-    minus: str
-    count: int
-    low: int | None
-    high: int | None
-    confidence: float | None
-    how: str
-
-    @classmethod
-    def of(cls, minus: str, found: Compared, confidence: float) -> "Difference":
-        """Return a difference to a release, whose ends are whole numbers."""
-        low, high = (None if end is None else int(end) for end in (found.low, found.high))
-        return cls(minus, int(found.value or 0), low, high, None if low is None else confidence, found.how)
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Which share of a whole a count is.
-
-    Attributes:
-        of: the whole, as `where` of an answer.
-        whole: its released count.
-        share: from 0 to 1; None where the whole counts nothing.
-        low: the lower end of the interval of the true share; None, like `high` and `confidence`, where none can be stated.
-        how: the interval was put together, in words.
-    """
-
-    of: Mapping[str, AreaCounted | None]
-    whole: int
-    share: float | None
-    low: float | None
-    high: float | None
-    confidence: float | None
-    how: str
-
-
-@dataclass(frozen=True, slots=True)
 class QueryAnswer:
     """The answer to a question about areas.
 
@@ -133,8 +84,8 @@ class QueryAnswer:
     cells: Mapping[str, int]
     how: str
     sd: float | None = None
-    difference: Difference | None = None
-    share: Share | None = None
+    difference: Compared | None = None
+    share: Compared | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,34 +124,23 @@ def query_answer(
     ends = [
         f"{end}={area}" for end, asked in both.items() for area in ([asked] if isinstance(asked, str) else asked or ())
     ]
-    tables = [_table(published, text) for text in areas]
-    whole = None if share_of is None else next((axis, of) for axis, [of] in _by_axis([share_of], "--share-of").items())
+    named = [(text.partition("="), text) for text in areas]
+    tables = [(axis, place) if axis in published.axes else (None, text) for (axis, _, place), text in named]
+    whole = share_of and next((axis, of) for axis, [of] in _by_axis([share_of], "--share-of").items())
     told = answers_to(
         published,
         _by_axis([*ends, *where]),
         tables,
         minus=None if minus is None else open_folder(minus),
-        share_of=whole,
+        share_of=whole or None,
         simultaneous=simultaneous,
     )
     answers = [_answer_about(published, of, simultaneous=simultaneous) for of in told]
     return answers[0] if len(answers) == 1 else QueryAnswers(published.manifest.id, answers)
 
 
-def _table(published: PublishedFolder, text: str) -> tuple[str | None, str]:
-    """Return the axis of a table of groups, if it is named, and where the table is."""
-    axis, equals, place = text.partition("=")
-    return (axis, place) if equals and axis in published.axes else (None, text)
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A question, the answer to it, and with what it was compared."""
-
-    question: Question
-    answer: Answer
-    difference: Difference | None = None
-    share: Share | None = None
+# a question, the answer to it, how it differs from another release, and which share of a whole it is
+Told = tuple[Question, Answer, Compared | None, Compared | None]
 
 
 def answers_to(
@@ -224,71 +164,58 @@ def answers_to(
     """
     if simultaneous and (minus or share_of):
         raise UsageError("Differences and shares have no intervals that hold all at once.", field="--simultaneous")
-    others: Iterator[Question | None] = repeat(None)
+    confidence, others = published.manifest.intervals.confidence, list[Question]()
     if minus is not None:
         if minus.manifest.id == published.manifest.id:
             raise UsageError("--minus must name another release.", field="--minus")
         try:
-            others = iter([*questions(minus, asked_for, _groups(minus, tables))])
+            others = [*questions(minus, _with_groups(minus, asked_for, tables))]
         except UsageError as fault:
             raise UsageError(f"{minus.manifest.id}: {fault}", field="--minus", hint=fault.hint) from None
-    for question, other in zip(questions(published, asked_for, _groups(published, tables)), others, strict=False):
-        counted = answered(published, question, simultaneous=simultaneous)
-        less = share = None
-        if minus is not None and other is not None:
-            confidence, less_areas = (
-                published.manifest.intervals.confidence,
-                answer(minus, other.areas, other.codes).areas,
-            )
-            both = Asked.of(published, counted.areas, question.codes), Asked.of(minus, less_areas, other.codes)
-            less = Difference.of(minus.manifest.id, difference(*both, confidence), confidence)
+    for number, question in enumerate(questions(published, _with_groups(published, asked_for, tables))):
+        asked, less, share = Asked.of(published, question.areas, question.codes), None, None
+        if minus is not None:
+            other = Asked.of(minus, others[number].areas, others[number].codes)
+            less = compared(asked, other, minus.manifest.id, confidence, is_share=False)
         if share_of is not None:
-            share = _share(published, question, Asked.of(published, counted.areas, question.codes), share_of)
-        yield Told(question, counted, less, share)
+            whole = _whole_of(published, question, share_of)
+            share = compared(asked, whole, "=".join(map(str, share_of)), confidence, is_share=True)
+        yield question, answered(published, question, simultaneous=simultaneous), less, share
 
 
-def _groups(published: PublishedFolder, tables: Sequence[tuple[str | None, Any]]) -> list[list[Group]]:
-    return [
-        groups_of(published, of, axis) if isinstance(of, pl.DataFrame) else read_groups(published, of, axis)
-        for axis, of in tables
-    ]
+def _with_groups(
+    published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]], tables: Sequence[tuple[str | None, Any]]
+) -> dict[str, Sequence[Any]]:
+    """Return what is asked for by axis, with the groups of tables."""
+    asked = dict(asked_for)
+    for axis, sets in (item for named, table in tables for item in groups_of(published, table, named).items()):
+        if axis in asked:
+            raise UsageError(f"--areas: {axis} is asked for twice.", field="--areas")
+        asked[axis] = sets
+    return asked
 
 
-def _share(published: PublishedFolder, question: Question, asked: Asked, share_of: tuple[str, Any]) -> Share:
-    """Return which share of a whole a count is; the whole is what is asked for with another area of one axis."""
+def _whole_of(published: PublishedFolder, question: Question, share_of: tuple[str, Any]) -> Asked:
+    """Return the whole of which a count is a share: what is asked for, with another area of one axis, or with all codes of a derived column."""
     name, of = share_of
-    areas, codes, axes = list(question.areas), dict(question.codes), list(published.axes)
-    if name in published.manifest.derived and of == EVERYTHING:
-        codes.pop(name, None)
-    elif name in axes:
-        number = axes.index(name)
-        areas[number] = find_areas(published, name, of)
-        if not holds(published, name, areas[number], question.areas[number]):
-            raise UsageError(
-                f"--share-of: {name}={of} does not hold all that is asked for.",
-                field="--share-of",
-                hint=f"A share is of a whole, for example --share-of {name}={EVERYTHING}.",
-            )
-    else:
-        known = [*axes, *published.manifest.derived]
-        hint = f"{did_you_mean(name, known)} Its axes are {', '.join(known)}; of a derived column, only the share of {EVERYTHING} is known."
-        raise UsageError(
-            f"--share-of: the release has no axis {name} with {of}.", field="--share-of", hint=hint.lstrip()
-        )
-    whole, confidence = Asked.of(published, areas, codes), published.manifest.intervals.confidence
-    found, where = share_in(asked, whole, confidence), _where(published, replace(question, areas=areas, codes=codes))
-    stated = None if found.low is None else confidence
-    return Share(where, int(whole.answer(confidence).count[0]), found.value, found.low, found.high, stated, found.how)
+    if name in question.codes and of == EVERYTHING:
+        codes = {column: code for column, code in question.codes.items() if column != name}
+        return Asked.of(published, question.areas, codes)
+    [whole] = questions(published, {name: [of]})
+    of_axes = zip(published.axes, whole.areas, question.areas, strict=True)
+    areas = [wide if axis == name else own for axis, wide, own in of_axes]
+    if name not in published.axes or not all(map(holds, areas, question.areas)):
+        message = f"--share-of: {name}={of} does not hold all that is asked for."
+        hint = f"A share is of a whole, for example --share-of {name}={EVERYTHING}."
+        raise UsageError(message, field="--share-of", hint=hint)
+    return Asked.of(published, areas, question.codes)
 
 
-def questions(
-    published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]], groups: Sequence[Sequence[Group]] = ()
-) -> Iterator[Question]:
+def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]) -> Iterator[Question]:
     """Yield a question for every combination of what is asked for.
 
     Args:
         asked_for: by axis, its areas, as `find_areas` takes them; everything of an axis that is not named. By derived column, its codes.
-        groups: of each table of groups, these.
     Raises:
         UsageError: there is no such axis, area or code, or there are several such areas.
     """
@@ -300,26 +227,17 @@ def questions(
             hint = f"{meant} Its axes are {', '.join(known)}.".lstrip()
             raise UsageError(f"The release has no axis {axis}.", field=axis, hint=hint)
     axes = list(published.axes)
-    grouped = [axis for of_table in groups for axis in {axis: None for group in of_table for axis in group.sets}]
-    for axis in axes:
-        if grouped.count(axis) + (axis in asked_for) > 1:
-            raise UsageError(f"--areas: {axis} is asked for twice.", field="--areas")
     asked_for = {axis: [*map(_as_text, asked)] for axis, asked in asked_for.items()}
-    choices: list[list[tuple[dict[str, Any], dict[str, Any]]]] = [
-        [({axis: asked}, {axis: find_areas(published, axis, asked)}) for asked in asked_for.get(axis, [None])]
-        for axis in axes
-        if axis not in grouped
-    ]
-    choices += [
-        [(dict.fromkeys(group.sets, group.name), dict(group.sets)) for group in of_table] for of_table in groups
-    ]
+    choices: dict[str, list[tuple[Any, Any]]] = {
+        axis: [(asked, find_areas(published, axis, asked)) for asked in asked_for.get(axis, [None])] for axis in axes
+    }
     for name in published.manifest.derived:
         if name in asked_for:
-            choices.append([({name: of}, {name: _code(published, name, str(of))}) for of in asked_for[name]])
-    for combination in product(*choices):
-        asked, chosen = (dict(item for one in of for item in one.items()) for of in zip(*combination, strict=True))
-        areas = [chosen.pop(axis, Area(0, ())) for axis in axes]
-        yield Question(dict.fromkeys(axes) | asked, areas, chosen)
+            choices[name] = [(asked, _code(published, name, str(asked))) for asked in asked_for[name]]
+    for combination in product(*choices.values()):
+        asked, chosen = (dict(zip(choices, of, strict=True)) for of in zip(*combination, strict=True))
+        areas = [chosen.pop(axis) for axis in axes]
+        yield Question(asked, areas, chosen)
 
 
 def answered(published: PublishedFolder, question: Question, *, simultaneous: bool) -> Answer:
@@ -344,10 +262,14 @@ def _as_text(asked: Any) -> Any:
 
 
 def _answer_about(published: PublishedFolder, told: Told, *, simultaneous: bool) -> QueryAnswer:
-    question, counted, manifest = told.question, told.answer, published.manifest
+    (question, counted, difference, share), manifest = told, published.manifest
     return QueryAnswer(
         id=manifest.id,
-        where=_where(published, question),
+        where={
+            axis: _counted(published, axis, area, names)
+            for (axis, names), area in zip(published.axes.items(), question.areas, strict=True)
+        }
+        | {name: AreaCounted(name, [code]) for name, code in question.codes.items()},
         count=counted.count,
         low=counted.low,
         high=counted.high,
@@ -362,17 +284,9 @@ def _answer_about(published: PublishedFolder, told: Told, *, simultaneous: bool)
         axes=dict(manifest.levels[counted.level].axes),
         cells=counted.cells,
         how=counted.how,
-        difference=told.difference,
-        share=told.share,
+        difference=difference,
+        share=share,
     )
-
-
-def _where(published: PublishedFolder, question: Question) -> dict[str, AreaCounted | None]:
-    """Return what a question is about, by axis and by named derived column."""
-    of_axes = zip(published.axes.items(), question.areas, strict=True)
-    return {axis: _counted(published, axis, area, names) for (axis, names), area in of_axes} | {
-        name: AreaCounted(name, [code]) for name, code in question.codes.items()
-    }
 
 
 def _counted(published: PublishedFolder, axis: str, area: Area | AreaSet, names: Sequence[str]) -> AreaCounted | None:

@@ -3,7 +3,7 @@
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -198,20 +198,15 @@ GroupTables = Annotated[
     list[str] | None,
     typer.Option(
         metavar="[NAME=]FILE",
-        help="A public table of groups of areas, with the columns code and group: one count for each group. It must have been made without a"
-        " look at the counts. NAME is the end or feature, where the table has no column axis and several have such codes.",
+        help="A public table of groups of areas, made without a look at the counts, with the columns code and group: one count for each group."
+        " NAME is the end or feature of the codes, where several have them and the table has no column axis.",
     ),
 ]
 OtherFolder = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Another published folder: also state the difference, with its own interval."),
+    Path | None, typer.Option(metavar="FOLDER", help="Also state the difference to another published folder.")
 ]
 Whole = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME=AREA",
-        help="Also state the share of a whole, for example --share-of mode=all, with its own interval.",
-    ),
+    str | None, typer.Option(metavar="NAME=AREA", help="Also state the share of a whole, for example mode=all.")
 ]
 
 
@@ -255,16 +250,8 @@ def query(
     from flows.console.release_view import show_query
 
     asked = [*(where or ()), *_by_axis(folder, context.args)]
-    answer = query_answer(
-        folder,
-        origin or [],
-        destination or [],
-        asked,
-        simultaneous=simultaneous,
-        areas=areas or (),
-        minus=minus,
-        share_of=share_of,
-    )
+    compared: dict[str, Any] = {"areas": areas or (), "minus": minus, "share_of": share_of}
+    answer = query_answer(folder, origin or [], destination or [], asked, simultaneous=simultaneous, **compared)
     print_answer(answer, as_json, show_query)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flows.answers.verify import Verification
     from flows.run.backups import Backup, Restored
     from flows.run.ending import Cleaning, EndedRelease
+    from tasks.released.query.comparisons import Compared
 
 _BEGUN = {"running", "failed", "published"}
 
@@ -249,31 +250,17 @@ def show_query(answer: "QueryAnswer | QueryAnswers") -> None:
 
 def _show_compared(answer: "QueryAnswer") -> None:
     """Draw a difference to another release, and a share of a whole."""
-    if less := answer.difference:
-        ends = "none can be stated" if less.low is None else f"{less.low:,} to {less.high:,}"
-        print_line(f"difference to {less.minus}: [bold]{less.count:+,}[/]; interval: {ends}; {less.how}")
-    if part := answer.share:
-        whole = ", ".join(f"{axis} {_called(area)}" for axis, area in part.of.items() if area) or "everything"
-        ends = (
-            "none can be stated"
-            if part.low is None or part.high is None
-            else f"{_percent(part.low)} to {_percent(part.high)}"
-        )
-        of = "–" if part.share is None else _percent(part.share)
-        print_line(f"share of {whole} ({part.whole:,}): [bold]{of}[/]; interval: {ends}; {part.how}")
+    for name, of in (("difference to", answer.difference), ("share of", answer.share)):
+        if of is not None:
+            value, low, high = _compared_numbers(of, is_share=of is answer.share)
+            ends = "none can be stated" if of.low is None else f"{low} to {high}"
+            print_line(f"{name} {of.other} ({of.count:,}): [bold]{value}[/]; interval: {ends}; {of.how}")
 
 
-def _compared_numbers(answer: "QueryAnswer", name: str) -> list[str]:
-    """Return a difference or a share, and the ends of its interval, as a table shows them."""
-    if name == "difference" and (less := answer.difference):
-        return ["–" if number is None else f"{number:,}" for number in (less.count, less.low, less.high)]
-    part = answer.share
-    shares = (part.share, part.low, part.high) if part else (None,) * 3
-    return ["–" if share is None else _percent(share) for share in shares]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g}%"
+def _compared_numbers(of: "Compared", *, is_share: bool) -> list[str]:
+    """Return a difference or a share, and the ends of its interval, as people read them."""
+    numbers = of.value, of.low, of.high
+    return ["–" if number is None else f"{100 * number:.3g}%" if is_share else f"{number:+,}" for number in numbers]
 
 
 def _called(area: "AreaCounted") -> str:
@@ -293,19 +280,15 @@ def _show_several(answers: "Sequence[QueryAnswer]") -> None:
         table.add_column(axis)
     deviations = any(answer.sd is not None for answer in answers)
     compared = [name for name in ("difference", "share") if getattr(first, name) is not None]
-    for heading in (
-        "count",
-        *(["sd"] if deviations else []),
-        "low",
-        "high",
-        *(of for name in compared for of in (name, "low", "high")),
-    ):
+    more = [heading for name in compared for heading in (name, "low", "high")]
+    for heading in ("count", *(["sd"] if deviations else []), "low", "high", *more):
         table.add_column(heading, justify="right")
     for answer in answers:
         areas = (answer.where[axis] for axis in axes)
         count, *ends = ("–" if number is None else f"{number:,}" for number in (answer.count, answer.low, answer.high))
         deviation = [f"{answer.sd or 0:,.3g}"] if deviations else []
-        more = [number for name in compared for number in _compared_numbers(answer, name)]
+        of_each = [(getattr(answer, name), name == "share") for name in compared]
+        more = [number for of, is_share in of_each for number in _compared_numbers(of, is_share=is_share)]
         table.add_row(*(_called(area) if area else "all" for area in areas), count, *deviation, *ends, *more)
     out.print(table)
     if first.confidence is not None:

@@ -72,11 +72,6 @@ def gaussian_sum_quantile(draws: Draws, log_tail: float) -> int:
     Σ y_i = 0, so that Σ x_i²/σ_i² = s²/V + Σ y_i²/σ_i²: they lie on a lattice that is moved, and a lattice that is moved has no larger sum of
     Gaussians. So P[S = s] ≤ P[S = 0] exp(−s²/2V), and the sum over s > z is below its integral.
 
-    Args:
-        draws: σ, and how many terms have it, of each scale.
-        log_tail: the natural logarithm of the probability, < 0.
-    Returns:
-        Records. By symmetry it is as improbable that the sum is below -z.
     Source:
         Banaszczyk (1993) for lattices that are moved.
     """
@@ -106,8 +101,7 @@ def _listed(sigma: float, tail: float) -> int:
 @lru_cache(maxsize=4096)
 def gaussian_log_kappa(draws: Draws) -> float:
     r"""Return the logarithm of P[S = 0] √(2πV), by P[S = 0] = 1/2π ∫ Π φ_i(t)^n_i dt, φ_i the characteristic function of a term."""
-    scale = math.sqrt(sum(sigma**2 * terms for sigma, terms in draws))
-    # not `scale`, which for little noise is far more
+    scale = math.sqrt(sum(sigma**2 * terms for sigma, terms in draws))  # for little noise far more than the deviation
     deviation = math.sqrt(sum(gaussian_variance(sigma) * terms for sigma, terms in draws))
     if not deviation:  # so little noise that floats do not have it: P[S = 0] is 1 at most
         return math.log(scale * math.sqrt(2 * math.pi))

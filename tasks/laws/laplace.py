@@ -83,12 +83,6 @@ def laplace_sum_quantile(draws: Draws, log_tail: float) -> int:
     """Return the least z >= 0 for which `log_tail_of_sum`, an upper bound that is exact to ten digits, allows a given probability.
 
     For probabilities below e⁻⁵⁰⁰ it is by Chernoff's bound.
-
-    Args:
-        draws: the scale, and how many terms have it, of each scale; two terms or more.
-        log_tail: the natural logarithm of the probability, < 0.
-    Returns:
-        Records. By symmetry it is as improbable that the sum is below -z.
     """
     wanted = min(log_tail, math.log(0.5)) - _CARE_OF_SUMS
     holds = math.ceil(_sum_reach(draws, -wanted))
@@ -128,7 +122,7 @@ def log_tail_of_sum(draws: Draws, z: int) -> float:
     so the terms from some t on, in number less than N, are together at most N |f(t)|, which is added in their place.
 
     Args:
-        draws: s, > 0, and how many terms have it, of each scale; two terms or more.
+        draws: two terms or more.
         z: >= 0.
     """
     largest = max(scale for scale, _ in draws)
@@ -166,17 +160,14 @@ def log_tail_of_sum(draws: Draws, z: int) -> float:
 
 def _log_moment(draws: Draws, rate: float) -> float:
     """Return ln M(λ), added up over the draws."""
-    return -sum(
-        terms * math.log1p(-((math.sinh(rate / 2) / math.sinh(1 / (2 * scale))) ** 2)) for scale, terms in draws
-    )
+    half = math.sinh(rate / 2)
+    return -sum(terms * math.log1p(-((half / math.sinh(1 / (2 * scale))) ** 2)) for scale, terms in draws)
 
 
 def _slope(draws: Draws, rate: float) -> float:
     """Return the derivative of ln M at λ, added up over the draws."""
-    return sum(
-        terms * math.sinh(rate) / 2 / (math.sinh(1 / (2 * scale)) ** 2 - math.sinh(rate / 2) ** 2)
-        for scale, terms in draws
-    )
+    half, other = math.sinh(rate) / 2, math.sinh(rate / 2) ** 2
+    return sum(terms * half / (math.sinh(1 / (2 * scale)) ** 2 - other) for scale, terms in draws)
 
 
 def _least(holds: Callable[[float], bool], draws: Draws) -> float:

@@ -74,7 +74,7 @@ class Law:
         quantile: from a scale, the logarithm of a probability and a number of terms to the least z >= 0 that the sum of as
             many independent draws exceeds with at most that probability, or a bound on it; None for a law of which none is
             known: nothing that it measures can be published with intervals.
-        sum_quantile: the same for two draws or more of any scales; None for a law of which only one draw has a quantile.
+        sum_quantile: the same for draws of any scales; None for a law of which only one draw has a quantile.
         density: how likely a value of the sum of some draws is, up to a factor; None for a law whose rows are never noise alone.
         derivation: from the neighbours, the records per unit and whether the level is the root to how far one unit moves a level,
             in words; None for the Euclidean norm, where it depends on the level.
@@ -175,28 +175,21 @@ NO_NOISE = LevelNoise(None, 0.0)
 def quantile_of_sum(draws: Iterable[tuple[LevelNoise, int]], log_tail: float) -> int:
     """Return the least z >= 0 that the sum of independent draws of several levels exceeds with at most a given probability, or a bound on it.
 
-    Draws of one law are added up as they are. Each of k laws goes beyond its own z with 1/k of the probability, and these are added up.
-
     Args:
-        draws: the noise of cells, and how many cells have it.
-        log_tail: the natural logarithm of the probability, < 0.
-    Returns:
-        Records. By symmetry it is as improbable that the sum is below -z. It is that of `LevelNoise.quantile` where all noise is alike.
+        draws: the noise of cells, all of one law, and how many cells have it.
     Raises:
-        ValueError: a law has no quantiles, or none of sums.
+        ValueError: there are several laws, or theirs has no quantiles of sums.
     """
-    laws = dict[str, tuple[Law, Counter[float]]]()
+    scales, laws = Counter[float](), dict[str, Law]()
     for noise, cells in draws:
         if noise.law is not None and cells:
-            laws.setdefault(noise.law.name, (noise.law, Counter()))[1][noise.scale] += cells * noise.terms
-    z = 0
-    for law, scales in laws.values():
-        of_law = log_tail - math.log(len(laws))
-        if len(scales) == 1:
-            [(scale, terms)] = scales.items()
-            z += LevelNoise(law, scale).quantile(of_law, terms)
-        elif law.sum_quantile is None:
-            raise ValueError(f"no interval can be stated: the law {law.name} has no quantiles of sums.")
-        else:
-            z += law.sum_quantile(tuple(sorted(scales.items())), of_law)
-    return z
+            laws[noise.law.name] = noise.law
+            scales[noise.scale] += cells * noise.terms
+    if not laws:
+        return 0
+    [law], [(scale, terms), *others] = laws.values(), scales.items()
+    if not others:
+        return LevelNoise(law, scale).quantile(log_tail, terms)
+    if law.sum_quantile is None:
+        raise ValueError(f"no interval can be stated: the law {law.name} has no quantiles of sums.")
+    return law.sum_quantile(tuple(sorted(scales.items())), log_tail)

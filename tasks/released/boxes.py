@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -85,36 +84,20 @@ def fewest_areas(axis: Axis, level: int, areas: IntArray) -> Iterator[tuple[int,
         yield level, areas
 
 
-# of an axis, by its levels, the areas of a sum, ascending, and which rows of a table lie in them
-Side = Mapping[int, tuple[IntArray, Sequence[pl.Expr]]]
-
-
-def boxes_of(sides: Sequence[Side], codes: Mapping[str, str]) -> list[Boxes]:
-    """Return the single boxes that make up a sum over a set of areas of each axis: one for every combination of axis levels."""
-    combinations = product(*(side.items() for side in sides))
-    return [
-        Boxes(
-            tuple(level for level, _ in of), tuple(areas for _, (areas, _) in of), tuple(w for _, (_, w) in of), codes
-        )
-        for of in combinations
-    ]
-
-
-def taken_apart(tree: Tree, parts: Sequence[Boxes]) -> Iterator[list[Boxes]]:
-    """Yield the single boxes of a sum as they are; then with the coarsest areas of each axis taken apart; and so on, until all are of one level."""
-    levels = [sorted({box.levels[number] for box in parts}) for number in range(len(tree.axes))]
-    for step in range(max(map(len, levels))):
-        sides = list[Side]()
-        for number, (axis, of_axis) in enumerate(zip(tree.axes, levels, strict=True)):
-            floor = of_axis[min(step, len(of_axis) - 1)]
-            side = {box.levels[number]: (box.areas[number], (box.within or ())[number]) for box in parts}
-            coarse = [side.pop(level) for level in of_axis[: step + 1] if level <= floor]
-            at_floor = [areas_at(axis, areas, level, floor) for level, (areas, _) in zip(of_axis, coarse, strict=False)]
-            within = coarse[0][1]
-            if len(coarse) > 1:
-                within = [pl.any_horizontal(*(pl.all_horizontal(*of) for _, of in coarse))]
-            sides.append({floor: (np.sort(np.concatenate(at_floor)), within)} | side)
-        yield boxes_of(sides, parts[0].codes)
+def as_one(tree: Tree, parts: Sequence[Boxes]) -> Boxes:
+    """Return the single boxes of a sum, a set of areas of each axis, as one: of areas of the finest level of each axis."""
+    if len(parts) == 1:
+        return parts[0]
+    levels, areas, within = list[int](), list[IntArray](), list[Sequence[pl.Expr]]()
+    for number, axis in enumerate(tree.axes):
+        sides = {box.levels[number]: (box.areas[number], (box.within or ())[number]) for box in parts}
+        finest = max(sides)
+        of_levels = [areas_at(axis, of, own, finest) for own, (of, _) in sides.items()]
+        rows = [of for _, of in sides.values()]
+        levels.append(finest)
+        areas.append(np.sort(np.concatenate(of_levels)))
+        within.append(rows[0] if len(rows) == 1 else [pl.any_horizontal(pl.all_horizontal(*of) for of in rows)])
+    return Boxes(tuple(levels), tuple(areas), tuple(within), parts[0].codes)
 
 
 def areas_at(axis: Axis, areas: IntArray, level: int, at: int) -> IntArray:
@@ -122,17 +105,11 @@ def areas_at(axis: Axis, areas: IntArray, level: int, at: int) -> IntArray:
     if at == level:
         return areas
     if at < level:
-        above: IntArray = np.unique(axis.ancestors(areas, level, at))
-        return above
+        return np.unique(axis.ancestors(areas, level, at))
     first = axis.first_descendants(level, at)
-    return joined_ranges(first[areas], first[areas + 1])
-
-
-def joined_ranges(first: IntArray, stop: IntArray) -> IntArray:
-    """Return the numbers in ranges, which end before `stop`, one range after the other, int64."""
-    many = stop - first
-    before: IntArray = np.arange(many.sum()) + np.repeat(first - np.cumsum(many) + many, many)
-    return before
+    many = np.diff(first)[areas]
+    inside: IntArray = np.arange(many.sum()) + np.repeat(first[areas] - np.cumsum(many) + many, many)
+    return inside
 
 
 def areas_met(tree: Tree, level: int, box: Boxes) -> tuple[IntArray, ...]:
@@ -156,10 +133,7 @@ def lying_in(tree: Tree, level: int, inside: Sequence[IntArray], areas: Sequence
     """Return which cells of a level have, of every axis, one of some areas, shape (cells,)."""
     found = np.ones(len(areas[0]), dtype=bool)
     for size, chosen, own in zip(tree.sizes(level), inside, areas, strict=True):
-        if len(chosen) < size:
-            is_chosen = np.zeros(size, dtype=bool)
-            is_chosen[chosen] = True
-            found &= is_chosen[own]
+        found &= np.bincount(chosen, minlength=size).astype(bool)[own]
     return found
 
 

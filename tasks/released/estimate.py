@@ -11,7 +11,7 @@ import numpy as np
 from storage.tables import HIGH, LOW
 from tasks.format.entries import AboveNoise, Deviations, LevelIntervals, NoiseRows, Promise, Signal
 from tasks.format.tables import Rows, SlicedRows
-from tasks.laws.law import LevelNoise, quantile_of_sum
+from tasks.laws.law import LevelNoise
 from tasks.released.boxes import Boxes, Met, coarsest_boxes, level_of
 from tasks.released.explanations import describe_pieces
 from tasks.released.sources.protocol import Source
@@ -20,7 +20,7 @@ from tasks.tree.axis import AxisLevels, BoolArray, FloatArray, IntArray
 from tasks.uncertainty.intervals import rounding_step
 from tasks.uncertainty.noise_rows import Shares
 
-ADDED_UP = {"released", "leaves", "added"}  # numbers of cells that mean the same of a sum
+NO_NOISY = "sum of rows; no interval follows from them, since the noisy counts are not published"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +80,6 @@ class Drawn:
     noisy: int
     draws: Mapping[int, tuple[LevelNoise, int]]
     is_of_cells: bool = True
-
-    def margin(self, log_tail: float) -> int:
-        """Return what the noise goes beyond, to one side, with at most a given probability, records."""
-        return quantile_of_sum(self.draws.values(), log_tail)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,18 +144,6 @@ class Answers:
 def without_intervals(count: IntArray, why: str, cells: Mapping[str, IntArray] | None = None) -> Answers:
     """Return answers that state no interval, for a reason."""
     return Answers(count, count, count, np.zeros(len(count), dtype=bool), lambda _: why, cells or {})
-
-
-def added_up(parts: Sequence[Answers], how: str) -> Answers:
-    """Return the sum of answers about single boxes, whose intervals all hold; it states none where one of them does not."""
-    names = set.intersection(*(set(part.cells) for part in parts)) & ADDED_UP
-    without = next((part for part in parts if not part.stated[0]), None)
-    told = how if without is None else f"{how}; no interval: {without.how(0)}"
-    count, low, high = (
-        np.sum(of, axis=0) for of in zip(*((part.count, part.low, part.high) for part in parts), strict=True)
-    )
-    cells = {name: np.sum([part.cells[name] for part in parts], axis=0) for name in sorted(names)}
-    return Answers(count, low, high, np.array([without is None]), lambda _: told, cells)
 
 
 class Estimate(ABC):
@@ -232,7 +216,13 @@ class Estimate(ABC):
         """
         miss = (1 - self._confidence(confidence)) / (1 if simultaneous else len(parts))
         found = [self.answers(box, confidence=1 - miss, simultaneous=simultaneous) for box in parts]
-        return found[0] if len(parts) == 1 else added_up(found, describe_pieces(len(parts), simultaneous=simultaneous))
+        if len(parts) == 1:
+            return found[0]
+        count, low, high = np.sum([(of.count, of.low, of.high) for of in found], axis=0)
+        is_known = simultaneous or self.folder.manifest.noisy_counts  # otherwise rows have a probability of their own
+        without = next((of.how(0) for of in found if not of.stated[0]), None if is_known else NO_NOISY)
+        how = without or describe_pieces(len(parts), simultaneous=simultaneous)
+        return Answers(count, low, high, np.array([without is None]), lambda _: how)
 
     def absent_high(self, level: int, most_cells: int) -> int | None:
         """Return what the interval of no cell of a level without a row goes beyond, records; None where none is stated.

@@ -10,9 +10,9 @@ import numpy as np
 from storage.tables import COUNT, INTERVAL, SIMULTANEOUS
 from tasks.format.entries import Signal
 from tasks.format.tables import Rows
-from tasks.laws.law import LevelNoise
+from tasks.laws.law import LevelNoise, quantile_of_sum
 from tasks.released.boxes import Boxes, each
-from tasks.released.estimate import Answers, Drawn, Estimate, Known, without_intervals
+from tasks.released.estimate import NO_NOISY, Answers, Drawn, Estimate, Known, without_intervals
 from tasks.released.sources.protocol import Source
 from tasks.sizes.intervals import log_tail_of_sizes, own_source, regions_inside, signals_of_sizes, source_of
 from tasks.sizes.task import by_region
@@ -217,8 +217,6 @@ class ReleasedSizes:
         return signals_of_sizes(noisy, terms, self.measured.every_other, rate, self.measured.margins)
 
 
-_NO_NOISY = "sum of rows; no interval follows from them, since the noisy counts are not published"
-
 _MEASURED = {
     "tails": "{} noisy numbers of groups of at least some size",
     "sizes": "{} noisy numbers of groups",
@@ -286,18 +284,18 @@ class SizesEstimate(Estimate):
         """Return what is said of some sizes, or all, in regions."""
         source = self.folder
         level = source.level_of(boxes)
-        if boxes.within is not None and source.manifest.noisy_counts:
-            return self.sum_of([boxes], confidence=confidence, simultaneous=simultaneous)
         met = source.rows_met(source.manifest.levels[level], boxes)
         count = met.sums(COUNT)
         if not source.manifest.noisy_counts:
             kind = SIMULTANEOUS if simultaneous else INTERVAL
             if kind[0] not in met.table.columns.columns or (level and not boxes.levels[1]):
-                return without_intervals(count, _NO_NOISY)
+                return without_intervals(count, NO_NOISY)
             low, high = (met.sums(end) for end in kind)
-            of_row, stated = f"the cell of level {level}, from its row in the table", met.rows == 1
-            stated &= boxes.cells == 1
-            return Answers(count, low, high, stated, lambda box: of_row if stated[box] else _NO_NOISY)
+            of_row, stated = (
+                f"the cell of level {level}, from its row in the table",
+                (met.rows == 1) & (boxes.cells == 1),
+            )
+            return Answers(count, low, high, stated, lambda box: of_row if stated[box] else NO_NOISY)
         measured, places, number = self._measured_in(level, boxes, simultaneous=simultaneous)
         noisy, terms = self._noisy_in(measured, places, boxes)
         alpha, noise = 1 - self._confidence(confidence), measured.noise
@@ -309,36 +307,33 @@ class SizesEstimate(Estimate):
         cap = NO_CAP if measured.groups is None else measured.groups[places]
         low, high = intervals(noisy, margin, cap, count)
         return Answers(
-            count, low, high, np.ones(len(boxes), dtype=bool), lambda box: self._how(number, int(terms[box]))
+            count, low, high, np.ones(len(boxes), dtype=bool), lambda box: self._how([number], int(terms[box]))
         )
 
     def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
         """Return what is said of the sum of single boxes: what is in different regions, or measured at different levels, is independent."""
         source, log_tail = self.folder, math.log((1 - self._confidence(confidence)) / 2)
-        if not source.manifest.noisy_counts and len(parts) == 1:
-            return self.answers(parts[0], simultaneous=simultaneous)
-        met = [source.rows_met(source.manifest.levels[source.level_of(box)], box) for box in parts]
-        count = np.sum([of.sums(COUNT) for of in met], axis=0)
         if not source.manifest.noisy_counts:
-            return without_intervals(count, _NO_NOISY)
-        noisy, cap, draws = 0, 0, dict[int, tuple[LevelNoise, int]]()
+            return super().sum_of(parts, confidence=confidence, simultaneous=simultaneous)
+        count, noisy, cap, draws = np.zeros(1, dtype=np.int64), 0, 0, dict[int, tuple[LevelNoise, int]]()
         for box in parts:
-            measured, places, number = self._measured_in(source.level_of(box), box, simultaneous=simultaneous)
+            level = source.level_of(box)
+            count += source.rows_met(source.manifest.levels[level], box).sums(COUNT)
+            measured, places, number = self._measured_in(level, box, simultaneous=simultaneous)
             of_box, terms = measured.of_set(places, box.areas[1] if box.levels[1] else np.arange(measured.sizes))
             draws[number] = measured.noise, terms + draws.get(number, (measured.noise, 0))[1]
-            noisy, cap = (
-                noisy + of_box,
-                cap + (NO_CAP if measured.groups is None else int(measured.groups[places].sum())),
-            )
-        drawn = Drawn(noisy, draws, is_of_cells=False)
-        margin = drawn.margin(log_tail)
+            noisy += of_box
+            cap += NO_CAP if measured.groups is None else int(measured.groups[places].sum())
         if simultaneous:
             log_tail -= math.log(sum(part.cells for part in source.levels if not part.summed))
             margin = sum(terms * noise.quantile(log_tail) for noise, terms in draws.values())
+        else:
+            margin = quantile_of_sum(draws.values(), log_tail)
         low, high = intervals(np.array([noisy]), margin, min(cap, NO_CAP), count)
-        how = self._how(max(draws), sum(terms for _, terms in draws.values()))
-        if len(draws) > 1:
-            how = how.replace(f"at level {max(draws)}", f"at levels {', '.join(map(str, sorted(draws)))}")
+        how, drawn = (
+            self._how([*draws], sum(terms for _, terms in draws.values())),
+            Drawn(noisy, draws, is_of_cells=False),
+        )
         return Answers(count, low, high, np.ones(1, dtype=bool), lambda _: how, drawn=drawn)
 
     def _measured_in(self, level: int, boxes: Boxes, *, simultaneous: bool) -> tuple[MeasuredSizes, IntArray, int]:
@@ -370,9 +365,10 @@ class SizesEstimate(Estimate):
             noisy[chosen], terms[chosen] = of_sizes.counts[places[chosen]], of_sizes.terms[places[chosen]]
         return noisy, terms
 
-    def _how(self, source: int, terms: int) -> str:
+    def _how(self, sources: Sequence[int], terms: int) -> str:
         """Return from what an interval follows, in words."""
         if not terms:
             return "all groups of the public list"
         of = _MEASURED[self.source.statistic].format("one of the" if terms == 1 else f"{terms:,}")
-        return f"sum of rows; the interval follows from {of}, measured at level {source}"
+        where = f"level{'s' * (len(sources) > 1)} {', '.join(map(str, sorted(sources)))}"
+        return f"sum of rows; the interval follows from {of}, measured at {where}"

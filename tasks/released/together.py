@@ -9,8 +9,9 @@ stated probability.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from tasks.format.published_tree import derived_places
 from tasks.format.tables import Rows
 from tasks.laws.law import LevelNoise, quantile_of_sum
 from tasks.released.boxes import Boxes, Met, areas_met, each, possible_cells
-from tasks.released.estimate import Answers, Drawn, Estimate, Known, without_intervals
+from tasks.released.estimate import Answers, Drawn, Estimate, Known
 from tasks.released.explanations import describe_level, explain_missing_simultaneous
 from tasks.released.sources.published import PLACE
 from tasks.tree.axis import BoolArray, IntArray
@@ -68,8 +69,11 @@ class Sums:
 
     def how(self, box: int) -> str:
         """Return of what a box is made, in words."""
-        cells = int(self.cells[box])
-        return f"the cell of {self.where}" if cells == 1 else f"sum of {cells:,} cells of {self.where}"
+        return _in_words(self.where, int(self.cells[box]))
+
+
+def _in_words(where: str, cells: int) -> str:
+    return f"the cell of {where}" if cells == 1 else f"sum of {cells:,} cells of {where}"
 
 
 class TogetherEstimate(Estimate):
@@ -128,8 +132,6 @@ class TogetherEstimate(Estimate):
 
     def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of boxes, by the part that has the least variance of each."""
-        if boxes.within is not None:
-            return self.sum_of([boxes], confidence=confidence, simultaneous=simultaneous)
         source, manifest = self.folder, self.folder.manifest
         parts = self.sums_of(boxes, [*manifest.levels, *manifest.views])
         count = parts[0].count  # the leaves make up every box, with whatever codes
@@ -160,43 +162,27 @@ class TogetherEstimate(Estimate):
         """
         manifest = self.folder.manifest
         every = [self.sums_of(box, [*manifest.levels, *manifest.views]) for box in parts]
-        count = np.sum([of[0].count for of in every], axis=0)  # the leaves make up every box, with whatever codes
         best = [min(of, key=lambda part: float(part.variance[0])) for of in every]
-        added = np.sum([of.cells if np.isfinite(of.variance[0]) else 0 * of.cells for of in best], axis=0)
-        if simultaneous:
-            return without_intervals(count, explain_missing_simultaneous(int(added[0])), {"added": added})
-        if np.isfinite([of.variance[0] for of in best]).all():
+        count = np.sum([of[0].count for of in every], axis=0)  # the leaves make up every box, with whatever codes
+        if not simultaneous and all(np.isfinite(of.variance[0]) for of in best):
             return self.said(best, count, self._confidence(confidence), _SAYS_MOST)
-        everything = int(self.folder.table(manifest.levels[0]).column(HIGH)[0])
-        stated = np.ones(1, dtype=bool)
-        return Answers(
-            count, 0 * count, np.maximum(everything, count), stated, lambda _: _AT_MOST_ALL, {"added": 0 * added}
-        )
-
-    def best_of(self, boxes: Sequence[Boxes], parts: list[LevelEntry] | list[ViewEntry]) -> list[Sums] | None:
-        """Return each of some single boxes as a sum of cells of the part that has the least variance of it; None if one is not known."""
-        every = [self.sums_of(box, parts) for box in boxes]
-        best = [min(of, key=lambda part: float(part.variance[0])) for of in every if of]
-        return best if len(best) == len(boxes) and np.isfinite([of.variance[0] for of in best]).all() else None
+        added = sum(int(of.cells[0]) for of in best if np.isfinite(of.variance[0]))
+        how = explain_missing_simultaneous(added) if simultaneous else _AT_MOST_ALL
+        high, stated = self.folder.table(manifest.levels[0]).column(HIGH), np.array([not simultaneous])
+        return Answers(count, 0 * count, np.maximum(high, count), stated, lambda _: how, {"added": np.array([added])})
 
     def said(self, sums: Sequence[Sums], count: IntArray, confidence: float, why: str) -> Answers:
         """Return what is said of the sum of single boxes by sums of cells; `why` ends how it was put together, in words."""
-        low, high = self.interval(sums, count, confidence)
-        added, stated = np.sum([of.cells for of in sums], axis=0), np.ones(1, dtype=bool)
-        drawn, draws = None, dict[int, tuple[LevelNoise, int]]()
+        draws, cells_of = dict[int, tuple[LevelNoise, int]](), Counter[str]()
         for of in sums:
             draws[of.number] = of.noise, draws.get(of.number, (of.noise, 0))[1] + int(of.cells[0])
-        noisy = [int(of.noisy[0]) for of in sums if of.noisy is not None]
-        if len(noisy) == len(sums):
-            drawn = Drawn(sum(noisy), draws)
-        cells_of = {of.where: 0 * of.cells for of in sums}
-        for of in sums:
-            cells_of[of.where] = cells_of[of.where] + of.cells
-        wheres = [replace(of, cells=cells_of.pop(of.where)) for of in sums if of.where in cells_of]
-        how = " and ".join(
-            of.how(0).removeprefix("sum of ") if number else of.how(0) for number, of in enumerate(wheres)
-        )
+            cells_of[of.where] += int(of.cells[0])
+        low, high = self.interval(sums, count, confidence)
+        noisy, added = [int(of.noisy[0]) for of in sums if of.noisy is not None], np.array([cells_of.total()])
+        drawn = Drawn(sum(noisy), draws) if len(noisy) == len(sums) else None
+        how = " and ".join(_in_words(*of) for of in cells_of.items()).replace(" and sum of ", " and ")
         how = f"{how}{why}" if added[0] else _NO_CELL
+        stated = np.ones(1, dtype=bool)
         return Answers(np.where(added, count, 0), low, high, stated, lambda _: how, {"added": added}, drawn=drawn)
 
     def sums_of(self, boxes: Boxes, parts: list[LevelEntry] | list[ViewEntry]) -> list[Sums]:
@@ -258,24 +244,22 @@ class TogetherEstimate(Estimate):
 
         Without noisy counts, the intervals of the rows of n cells are widened until each misses with 1/n of the probability.
         """
-        alpha, stated, cells = (
+        alpha, log_tail, cells = (
             1 - confidence,
-            1 - self.source.intervals.confidence,
+            math.log((1 - confidence) / 2),
             np.sum([of.cells for of in sums], axis=0),
         )
-        log_tail = math.log(alpha / 2)
         if any(of.noisy is None for of in sums):
-            low, high = (np.sum([of.rows[end] for of in sums], axis=0) for end in range(2))
-            for of in sums:
-                one, noise = of.noise.quantile(math.log(stated / 2)), of.noise
-                further = of.cells * each(cells, lambda n: noise.quantile(math.log(alpha / 2 / n)) - one if n else 0)  # noqa: B023
+            low, high = np.sum([of.rows for of in sums], axis=0)
+            stated = math.log((1 - self.source.intervals.confidence) / 2)
+            for noise, of in ((of.noise, of.cells) for of in sums):
+                one = noise.quantile(stated)
+                further = of * each(cells, lambda n: noise.quantile(math.log(alpha / 2 / n)) - one if n else 0)  # noqa: B023
                 low, high = np.maximum(low - further, 0), high + further
         else:
             noisy = np.sum([of.noisy for of in sums if of.noisy is not None], axis=0)
-            if len(sums) == 1:
-                z = each(cells, lambda terms: sums[0].noise.quantile(log_tail, terms))
-            else:
-                z = np.array([quantile_of_sum([(of.noise, int(of.cells[0])) for of in sums], log_tail)])
+            draws = [(of.noise, int(of.cells[0])) for of in sums[1:]]
+            z = each(sums[0].cells, lambda n: quantile_of_sum([(sums[0].noise, n), *draws], log_tail))
             low, high = np.maximum(noisy - z, 0), np.maximum(noisy + z, 0)
             if (total := self.source.total) is not None:
                 high = np.minimum(high, total)

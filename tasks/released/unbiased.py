@@ -19,13 +19,12 @@ from tasks.tree.views import Partition, leaves_of, level_view
 from tasks.unbiased.deviations import ReleasedCounts, pair_precisions, released_counts
 from tasks.unbiased.grid import grid_of
 from tasks.unbiased.least_squares import least_squares, precisions_of
-from tasks.unbiased.variance import Inside, in_ranges, in_sets, tree_variances
-from tasks.uncertainty.estimates import margins
+from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
 from tasks.uncertainty.intervals import NO_CAP, intervals
 
-_NO_CODEBOOK = "sum of rows; no interval: the folder has no codebook, since the noisy counts are not published"
-
 _SHOWN = 6  # areas that an explanation names
+
+Areas = set[tuple[int, int]]  # of an axis, by their levels and numbers
 
 
 _CLOSE = 1e-6  # records: by how much sums of floats on another machine may differ
@@ -132,8 +131,6 @@ class UnbiasedEstimate(Estimate):
     def deviations(self, boxes: Boxes) -> FloatArray:
         """Return the standard deviations of the counts of boxes, float64, shape (boxes,), records."""
         tree, released, level = self.source.tree, self._counts, self.folder.level_of(boxes)
-        if boxes.within is not None:
-            return released.box_deviation(self._inside([boxes]))
         if released.is_grid or tree.axis_levels(level) == boxes.levels:
             return released.with_rounding(released.variances.of_cells(boxes.levels, boxes.areas))
         variances, runs = released.variances.of_boxes(*self._leaves(boxes)), self._runs(boxes, level)
@@ -147,87 +144,68 @@ class UnbiasedEstimate(Estimate):
         return self.source.tree.possible_cells(level_of(self.folder.folder.steps, levels))
 
     def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
-        """Return what is said of boxes.
-
-        An interval that holds with all others is the sum of those of the fewest nodes, by a bound that takes no normal law.
-        """
-        if boxes.within is not None:
-            return self.sum_of([boxes], confidence=confidence, simultaneous=simultaneous)
-        released = self._counts
+        """Return what is said of boxes."""
         first, stop = self._leaves(boxes)
-        of_box: list[tuple[int, int]] = []
-        if simultaneous:
-            ends = [([of[[box]] for of in first], [of[[box]] for of in stop]) for box in range(len(boxes))]
-            of_box = [released.whole_margins(in_ranges(*of)) for of in ends]
-        deviation = self.deviations(boxes)
+        every = [in_ranges([of[[box]] for of in first], [of[[box]] for of in stop]) for box in range(len(boxes))]
+        at_once = [self._counts.whole_margins(of) for of in every] if simultaneous else []
+        leaves = np.prod([end - begin for begin, end in zip(first, stop, strict=True)], axis=0)
+
+        def named(box: int) -> list[Areas]:
+            return [{(level, int(of[box]))} for level, of in zip(boxes.levels, boxes.areas, strict=True)]
+
+        return self._said(self._count(boxes), self.deviations(boxes), at_once, confidence, named, leaves)
+
+    def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+        """Return what is said of the sum of single boxes, whose leaves are all areas of a set of each axis."""
+        chosen, count = self._chosen(parts), np.sum([self._count(box) for box in parts], axis=0)
+        at_once = [self._counts.whole_margins(in_sets(chosen))] if simultaneous else []
+        leaves = np.array([math.prod(int(np.count_nonzero(of)) for of in chosen)])
+        named: list[Areas] = [
+            {(box.levels[number], area) for box in parts for area in box.areas[number].tolist()}
+            for number in range(len(chosen))
+        ]
+        deviation = self._counts.box_deviation(in_sets(chosen))
+        return self._said(count, deviation, at_once, confidence, lambda _: named, leaves)
+
+    def _said(
+        self,
+        count: IntArray,
+        deviation: FloatArray,
+        at_once: Sequence[tuple[int, int]],
+        confidence: float | None,
+        named: Callable[[int], list[Areas]],
+        leaves: IntArray,
+    ) -> Answers:
+        """Return answers by deviations; or by bounds that take no normal law, those of the fewest nodes, which hold with all others."""
+        margin = self._counts.box_margin(deviation, self._confidence(confidence))
+        if at_once:
+            margin = np.array([width for width, _ in at_once], dtype=np.int64)
 
         def how(box: int) -> str:
-            named = [Boxes(boxes.levels, tuple(of[[box]] for of in boxes.areas))]
-            return self._how(named, of_box[box][1] if simultaneous else None, is_exact=not deviation[box])
+            if not at_once:
+                return self._how(named(box), is_exact=not deviation[box])
+            pieces = at_once[box][1]
+            return f"sum of {pieces:,} {'node' if pieces == 1 else 'nodes'}, whose intervals all hold at once"
 
-        leaves = np.prod([end - begin for begin, end in zip(first, stop, strict=True)], axis=0)
-        margin = self._margin(deviation, [width for width, _ in of_box], confidence)
-        return self._said(self._count(boxes), margin, deviation, how, leaves)
-
-    def sum_of(
-        self,
-        parts: Sequence[Boxes],
-        *,
-        confidence: float | None = None,
-        simultaneous: bool = False,
-    ) -> Answers:
-        """Return what is said of the sum of single boxes, whose leaves are all areas of a set of each axis."""
-        inside, count = self._inside(parts), np.sum([self._count(box) for box in parts], axis=0)
-        deviation, at_once, pieces = self._counts.box_deviation(inside), list[int](), None
-        if simultaneous:
-            width, pieces = self._counts.whole_margins(inside)
-            at_once = [width]
-        tree = self.source.tree
-        leaves = np.sum([possible_cells(tree, tree.depth, box) for box in parts], axis=0)
-
-        def how(_: int) -> str:
-            return self._how(parts, pieces, is_exact=not deviation[0])
-
-        return self._said(count, self._margin(deviation, at_once, confidence), deviation, how, leaves)
+        low, high = intervals(count, margin, NO_CAP if self._counts.total is None else self._counts.total, count)
+        return Answers(count, low, high, np.ones(len(count), dtype=bool), how, {"leaves": leaves}, deviation)
 
     @property
     def rounding(self) -> int:
         """By how much rounding may move the count of a box, records."""
         return self._counts.rounding
 
-    def _margin(self, deviation: FloatArray, at_once: Sequence[int], confidence: float | None) -> IntArray:
-        """Return margins that hold at once, if there are any, or else those by deviations."""
-        log_tail = math.log((1 - self._confidence(confidence)) / 2)
-        return np.array(at_once, dtype=np.int64) if at_once else margins(deviation, log_tail, self.rounding)
+    def covariance(self, part: Sequence[Boxes], whole: Sequence[Boxes]) -> float:
+        r"""Return the covariance of a part and of a whole that holds it before rounding, records squared; they differ on one axis at most.
 
-    def covariance(self, one: Sequence[Boxes], other: Sequence[Boxes]) -> float:
-        r"""Return the covariance of two sums of leaves before rounding, records squared; both are a set of each axis, the same but for one axis.
-
-        With P what is in one alone, and Q what is in the other alone, the variances V of boxes give it:
-
-        .. math:: 2 \mathrm{Cov}(A, B) = V(A) + V(B) - V(A - B), \qquad V(A - B) = V(P - Q) = 2 V(P) + 2 V(Q) - V(P \cup Q)
+        With the rest R, which is whole without part, :math:`2 \mathrm{Cov}(A, B) = V(A) + V(B) - V(R)`.
         """
-        sides = [self._chosen(parts) for parts in (one, other)]
-        [axis] = [number for number, of in enumerate(zip(*sides, strict=True)) if not np.array_equal(*of)] or [0]
-        (left, right), same = (of[axis] for of in sides), sides[0]
-
-        def variance(chosen: BoolArray) -> float:
-            if not chosen.any():
-                return 0.0
-            sets = [chosen if number == axis else of for number, of in enumerate(same)]
-            return float(self._counts.variances.variances_of(in_sets(sets))[0])
-
-        alone, not_there = variance(left & ~right), variance(right & ~left)
-        apart = 2 * alone + 2 * not_there - variance(left ^ right)
-        return (variance(left) + variance(right) - apart) / 2
-
-    def _said(
-        self, count: IntArray, margin: IntArray, deviation: FloatArray, how: Callable[[int], str], leaves: IntArray
-    ) -> Answers:
-        """Return answers by their margins."""
-        total = NO_CAP if self._counts.total is None else self._counts.total
-        low, high = intervals(count, margin, total, count)
-        return Answers(count, low, high, np.ones(len(count), dtype=bool), how, {"leaves": leaves}, deviation)
+        inside, of_whole = self._chosen(part), self._chosen(whole)
+        differ = [not np.array_equal(*of) for of in zip(inside, of_whole, strict=True)]
+        axis = differ.index(True) if any(differ) else 0
+        rest = [of & ~inside[axis] if number == axis else of for number, of in enumerate(of_whole)]
+        one, other, apart = (self._counts.variances.variances_of(in_sets(of))[0] for of in (inside, of_whole, rest))
+        return float(one + other - apart) / 2
 
     def _count(self, boxes: Boxes) -> IntArray:
         """Return the counts of boxes, the sums of their rows."""
@@ -241,9 +219,6 @@ class UnbiasedEstimate(Estimate):
             for axis, areas, level, chosen in zip(self.source.tree.axes, box.areas, box.levels, found, strict=True):
                 chosen[areas_at(axis, areas, level, axis.depth)] = True
         return found
-
-    def _inside(self, parts: Sequence[Boxes]) -> Inside:
-        return in_sets(self._chosen(parts))
 
     def absent_high(self, level: int, most_cells: int) -> int | None:  # noqa: ARG002
         """Return z of the widest interval of a cell of a level, records."""
@@ -277,22 +252,15 @@ class UnbiasedEstimate(Estimate):
             is_open &= ~ends
         return runs
 
-    def _how(self, parts: Sequence[Boxes], pieces: int | None, *, is_exact: bool) -> str:
-        """Return how the count of a sum of boxes, a set of areas of each axis, was put together, in words; `pieces` have intervals that hold at once."""
-        if pieces is not None:
-            return f"sum of {pieces:,} {'node' if pieces == 1 else 'nodes'}, whose intervals all hold at once"
+    def _how(self, named: Sequence[Areas], *, is_exact: bool) -> str:
+        """Return how the count of a set of areas of each axis was put together, in words."""
         texts = []
-        for number, axis in enumerate(self.source.tree.axes):
-            areas = {
-                (int(axis.first_descendants(box.levels[number], axis.depth)[area]), box.levels[number], area)
-                for box in parts
-                if box.levels[number]
-                for area in box.areas[number].tolist()
-            }
-            named = [axis.codes[own - 1][area] for _, own, area in sorted(areas)]
-            more = f" and {len(named) - _SHOWN:,} more" if len(named) > _SHOWN else ""
-            if named:
-                texts.append(f"{axis.name} {', '.join(named[:_SHOWN])}{more}")
+        for axis, of in zip(self.source.tree.axes, named, strict=True):
+            areas = sorted(of, key=lambda area: axis.first_descendants(area[0], axis.depth)[area[1]])
+            codes = [axis.codes[level - 1][area] for level, area in areas if level]
+            more = f" and {len(codes) - _SHOWN:,} more" if len(codes) > _SHOWN else ""
+            if codes:
+                texts.append(f"{axis.name} {', '.join(codes[:_SHOWN])}{more}")
         counted = f"sum over {' × '.join(texts)}" if texts else "the total"
         if is_exact:
             return f"{counted}, published exactly"
@@ -311,18 +279,8 @@ class CountedOnly(Estimate):
         """Return the counts of boxes."""
         source = self.folder
         count = source.rows_met(source.manifest.levels[source.level_of(boxes)], boxes).sums(COUNT)
-        return without_intervals(count, _NO_CODEBOOK)
-
-    def sum_of(
-        self,
-        parts: Sequence[Boxes],
-        *,
-        confidence: float | None = None,
-        simultaneous: bool = False,
-    ) -> Answers:
-        """Return the count of the sum of single boxes."""
-        counts = [self.answers(box, confidence=confidence, simultaneous=simultaneous).count for box in parts]
-        return without_intervals(np.sum(counts, axis=0), _NO_CODEBOOK)
+        why = "sum of rows; no interval: the folder has no codebook, since the noisy counts are not published"
+        return without_intervals(count, why)
 
     def absent_high(self, level: int, most_cells: int) -> int | None:  # noqa: ARG002
         """Return None: no interval is stated."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from operator import mul
 
 import numpy as np
 
@@ -12,13 +13,12 @@ from storage.errors import StoreError
 from storage.tables import COUNT, INTERVAL, NOISY, SIMULTANEOUS
 from tasks.format.entries import LevelEntry, Signal
 from tasks.format.tables import Rows, SlicedRows
-from tasks.released.boxes import Boxes, Met, coarsest_boxes, lifted, most_leaves, possible_cells, taken_apart
-from tasks.released.estimate import Answers, Drawn, Estimate, Known, added_up, without_intervals
+from tasks.released.boxes import Boxes, Met, as_one, coarsest_boxes, lifted, most_leaves, possible_cells
+from tasks.released.estimate import Answers, Drawn, Estimate, Known, without_intervals
 from tasks.released.explanations import (
     describe_below_threshold,
     describe_cells,
     describe_leaves,
-    describe_pieces,
     describe_row,
     describe_unmeasured,
     explain_missing_interval,
@@ -235,90 +235,34 @@ class WalkedEstimate(Estimate):
         by_levels = self._by_levels(boxes, confidence, simultaneous=simultaneous)
         if simultaneous or self.folder.level_of(boxes) <= 1:
             return by_levels
-        return self._with_views(boxes, confidence, by_levels)
+        return self._with_views(boxes, confidence, by_levels, [boxes])
 
     def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
         """Return what is said of the sum of single boxes.
 
         Cells that were measured at several levels are not added up as independent noise: which were, at the lower ones, follows from the
-        noise above. Their intervals share the probability. How far the areas are taken apart, to be of fewer levels, is decided by the
-        possible cells, so by the question and the codebook alone.
+        noise above. Their intervals share the probability; or the areas are taken apart to be of one level. The possible cells decide,
+        so the question and the codebook alone.
         """
         source, confidence = self.folder, self._confidence(confidence)
-        if simultaneous:
-            return super().sum_of(parts, confidence=confidence, simultaneous=True)
-        of_rows = source.levels[-1].threshold or not source.manifest.noisy_counts
-        if len(parts) == 1 and (of_rows or source.manifest.own_views):
-            return self.answers(parts[0], confidence=confidence)
-        if of_rows:
-            by_levels = self._sum_of_rows(parts, confidence)
-        elif source.manifest.adds_up_leaves:
-            by_levels = self._sum_of_leaves(parts, confidence)
-        else:
-            parts = min(taken_apart(source.tree, parts), key=lambda of: self._reach(of, confidence))
-            miss = (1 - confidence) / len(parts)
-            found = [self._by_levels(box, 1 - miss, simultaneous=False) for box in parts]
-            by_levels = (
-                found[0] if len(parts) == 1 else added_up(found, describe_pieces(len(parts), simultaneous=False))
-            )
-        return self._sum_with_views(parts, confidence, by_levels) if source.manifest.own_views else by_levels
+        if simultaneous or not source.folder.has_tree:
+            return super().sum_of(parts, confidence=confidence, simultaneous=simultaneous)
+        apart = as_one(source.tree, parts)
+        if source.manifest.noisy_counts and not source.manifest.adds_up_leaves and not source.levels[-1].threshold:
+            best = min((parts, [apart]), key=lambda of: self._reach(of, confidence))
+            if len(best) > 1:
+                found = super().sum_of(best, confidence=confidence)
+                return self._with_views(apart, confidence, found, best) if source.manifest.own_views else found
+        return self.answers(apart, confidence=confidence)
 
     def _reach(self, parts: Sequence[Boxes], confidence: float) -> int:
         """Return how far the noise of boxes goes whose intervals share the probability, if all of their cells are measured, records."""
-        source, miss = self.folder, (1 - confidence) / len(parts)
-        noises, reach = [part.noise for part in source.levels], 0
+        source, reach, noises = self.folder, 0, [part.noise for part in self.folder.levels]
         for box in parts:
             level = source.level_of(box)
-            many = int(possible_cells(source.tree, level, box)[0])
-            reach += noises[level].quantile(own_log_tail(noises, level, 1 - miss), many)
+            log_tail = own_log_tail(noises, level, 1 - (1 - confidence) / len(parts))
+            reach += noises[level].quantile(log_tail, int(possible_cells(source.tree, level, box)[0]))
         return reach
-
-    def _sum_of_leaves(self, parts: Sequence[Boxes], confidence: float) -> Answers:
-        """Return what noisy leaves, which alone were measured, say of the sum of single boxes: the noise of all of them is added up."""
-        source, finest = self.folder, self.folder.levels[-1]
-        leaves = np.sum([possible_cells(source.tree, finest.level, box) for box in parts], axis=0).astype(np.int64)
-        met = [source.rows_met(source.manifest.levels[source.level_of(box)], box) for box in parts]
-        count, released = (np.sum(of, axis=0) for of in ([of.sums(COUNT) for of in met], [of.rows for of in met]))
-        low, high = leaf_sum_intervals(count, leaves, finest.noise, _log_tail(confidence))
-        cells, many = {"released": released, "leaves": leaves}, int(leaves[0])
-        if len(parts) == 1:
-            cells["possible"] = possible_cells(source.tree, source.level_of(parts[0]), parts[0])
-        drawn = Drawn(int(count[0]), {finest.level: (finest.noise, many)})
-        return Answers(count, low, high, _all(parts[0]), lambda _: describe_leaves(many), cells, drawn=drawn)
-
-    def _sum_of_rows(self, parts: Sequence[Boxes], confidence: float) -> Answers:
-        """Return what is known of the sum of several single boxes without the noisy counts of all leaves."""
-        source, finest = self.folder, self.folder.levels[-1]
-        met = [source.rows_met(source.manifest.levels[source.level_of(box)], box) for box in parts]
-        count, released = (np.sum(of, axis=0) for of in ([of.sums(COUNT) for of in met], [of.rows for of in met]))
-        cells, rows = {"released": released}, int(released[0])
-        if finest.threshold:
-            return without_intervals(count, explain_missing_interval(rows, finest.threshold), cells)
-        if source.manifest.adds_up_leaves:
-            ends = leaf_sum_intervals(count, np.array([finest.cells]), finest.noise, _log_tail(confidence))
-            return Answers(
-                count, *ends, _all(parts[0]), lambda _: describe_leaves(finest.cells, are_known=False), cells
-            )
-        high, level = np.maximum(self._everything(INTERVAL), count), max(map(source.level_of, parts))
-        return Answers(count, 0 * count, high, _all(parts[0]), lambda _: describe_unmeasured(rows, level), cells)
-
-    def _sum_with_views(self, parts: Sequence[Boxes], confidence: float, by_levels: Answers) -> Answers:
-        """Return what views of their own say of the sum of several single boxes, if they have less noise than the levels."""
-        source = self.folder
-        views = self._views.best_of(parts, source.manifest.own_views)
-        if views is None or min(map(source.level_of, parts)) <= 1:
-            return by_levels
-        variance = (
-            sum(
-                float(possible_cells(source.tree, level, box)[0]) * source.parts[level].noise.variance
-                for box, level in ((box, source.level_of(box)) for box in parts)
-            )
-            if source.manifest.noisy_counts
-            else math.inf
-        )
-        if variance <= sum(float(of.variance[0]) for of in views):
-            return by_levels
-        return self._views.said(views, np.sum([of.count for of in views], axis=0), confidence, _MEASURED_ALONE)
 
     def absent_high(self, level: int, most_cells: int) -> int | None:
         """Return what the interval of no cell of a level without a row goes beyond, records; None where none is stated."""
@@ -387,7 +331,10 @@ class WalkedEstimate(Estimate):
             most = most_leaves(source.tree, level, boxes)
             low, high = leaf_sum_intervals(known.count, most, finest.noise, log_tail, possible)
         cells = {**known.cells, "possible": possible, "leaves": leaves}
-        return Answers(known.count, low, high, _all(boxes), lambda box: describe_leaves(int(leaves[box])), cells)
+        drawn = Drawn(int(known.count[0]), {finest.level: (finest.noise, int(leaves[0]))}) if boxes.within else None
+        return Answers(
+            known.count, low, high, _all(boxes), lambda box: describe_leaves(int(leaves[box])), cells, drawn=drawn
+        )
 
     def _of_rows(
         self, boxes: Boxes, level: int, met: Met, known: Answers, kind: tuple[str, str], confidence: float
@@ -438,8 +385,11 @@ class WalkedEstimate(Estimate):
 
         return replace(others, low=ends[0], high=ends[1], stated=np.where(there, has_ends, others.stated), how=how)
 
-    def _with_views(self, boxes: Boxes, confidence: float, by_levels: Answers) -> Answers:
-        """Return what views of their own say of the boxes of which they have less noise, where levels are only calibrated to views."""
+    def _with_views(self, boxes: Boxes, confidence: float, by_levels: Answers, parts: Sequence[Boxes]) -> Answers:
+        """Return what views of their own say of the boxes of which they have less noise, where levels are only calibrated to views.
+
+        By the levels, a single box is the sum of some `parts`.
+        """
         source, level = self.folder, self.folder.level_of(boxes)
         views = self._views.sums_of(boxes, source.manifest.own_views)
         if not views:
@@ -449,8 +399,12 @@ class WalkedEstimate(Estimate):
         answered = np.isfinite(least)
         is_cell = source.folder.reached(level) == boxes.levels and boxes.cells == 1
         if source.manifest.noisy_counts or is_cell:
-            cells = np.ones(1) if is_cell else possible_cells(source.tree, level, boxes).astype(np.float64)
-            answered &= cells * source.parts[level].noise.variance > least
+            noises = [source.parts[source.level_of(box)].noise.variance for box in parts]
+            many = [possible_cells(source.tree, source.level_of(box), box).astype(np.float64) for box in parts]
+            answered &= noises[0] > least if is_cell else sum(map(mul, noises, many)) > least
+        if boxes.within is not None:
+            [view] = [views[int(best[0])]]
+            return self._views.said([view], view.count, confidence, _MEASURED_ALONE) if answered[0] else by_levels
         count, low, high, stated = by_levels.count, by_levels.low, by_levels.high, by_levels.stated | answered
         added = np.zeros_like(count)
         for number, view in enumerate(views):

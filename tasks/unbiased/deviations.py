@@ -104,9 +104,9 @@ class ReleasedCounts:
         """Return z of the intervals of cells that are fixed beforehand; None where they have different ones."""
         return _single(margins(np.array(self.deviations(levels)), self._cell_log_tail, self.rounding))
 
-    def box_margin(self, deviations: FloatArray) -> IntArray:
-        """Return z of the intervals of boxes that are fixed beforehand, int64, shape (boxes,), records."""
-        return margins(deviations, self._cell_log_tail, self.rounding)
+    def box_margin(self, deviations: FloatArray, confidence: float | None = None) -> IntArray:
+        """Return z of the intervals of boxes that are fixed beforehand, with the stated confidence or another one, int64, shape (boxes,), records."""
+        return margins(deviations, math.log((1 - (confidence or self.confidence)) / 2), self.rounding)
 
     def widest_margin(self, levels: AxisLevels) -> int:
         """Return z of the widest interval of a cell that is fixed beforehand, records."""

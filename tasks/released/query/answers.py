@@ -3,17 +3,19 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, product
 
 import numpy as np
 import polars as pl
 
 from tasks.format.published_tree import axes_by_path
-from tasks.released.boxes import Boxes, Side, boxes_of
+from tasks.released.boxes import Boxes
 from tasks.released.families import estimate_of
 from tasks.released.query.areas import Area, coarsest
 from tasks.released.query.sets import AreaSet
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.published import FolderSource
+from tasks.tree.axis import IntArray
 
 _BETWEEN = "\0"  # no code has it
 
@@ -74,27 +76,35 @@ def answer(
         deviation = None if found.deviation is None else float(found.deviation[0])
         return Answer(int(found.count[0]), level, cells, found.how(0), low, high, deviation, tuple(areas))
 
-    alike = [
-        coarsest(folder, axis, of) if isinstance(of, Area) else of for axis, of in zip(folder.axes, asked, strict=True)
-    ]
+    alike = coarsest_of(folder, asked)
     found = about(alike)
     return about(asked) if found.low is None and alike != [*asked] else found
 
 
+def coarsest_of(folder: PublishedFolder, asked: Sequence[Area | AreaSet]) -> list[Area | AreaSet]:
+    """Return areas, with the coarsest area that is the same in place of an only child."""
+    return [
+        coarsest(folder, axis, of) if isinstance(of, Area) else of for axis, of in zip(folder.axes, asked, strict=True)
+    ]
+
+
 def parts_of(folder: PublishedFolder, asked: Sequence[Area | AreaSet], codes: Mapping[str, str]) -> list[Boxes]:
-    """Return the single boxes that make up a question, with the rows of tables that lie in them."""
-    sides = list[Side]()
+    """Return the single boxes that make up a question, one for every combination of axis levels, with the rows of tables that lie in them."""
+    sides = list[list[tuple[int, IntArray, Sequence[pl.Expr]]]]()
     for axis, of in zip(folder.axes, asked, strict=True):
-        by_level = dict[int, list[Area]]()
-        for area in of.pieces if isinstance(of, AreaSet) else [of]:
-            by_level.setdefault(area.level, []).append(area)
+        areas = sorted(of.pieces if isinstance(of, AreaSet) else [of], key=lambda area: (area.level, area.number))
+        by_level = [(level, list(inside)) for level, inside in groupby(areas, key=lambda area: area.level)]
         sides.append(
-            {
-                level: (np.sort([area.number for area in areas]), _rows_in(folder, axis, level, areas))
-                for level, areas in by_level.items()
-            }
+            [
+                (level, np.array([area.number for area in inside]), _rows_in(folder, axis, level, inside))
+                for level, inside in by_level
+            ]
         )
-    return boxes_of(sides, codes)
+    boxes = list[Boxes]()
+    for box in product(*sides):
+        levels, numbers, within = zip(*box, strict=True)
+        boxes.append(Boxes(levels, numbers, within, codes))
+    return boxes
 
 
 def _rows_in(folder: PublishedFolder, axis: str, level: int, areas: Sequence[Area]) -> list[pl.Expr]:

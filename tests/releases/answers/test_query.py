@@ -30,13 +30,13 @@ from tasks.released.boxes import (
     Children,
     MetCells,
     areas_met,
+    as_one,
     children_of,
     fewest_areas,
     level_of,
     lying_in,
     most_leaves,
     possible_cells,
-    taken_apart,
 )
 from tasks.released.sums import box_intervals, leaf_sum_intervals, simultaneous_box_intervals
 from tasks.tree.axis import IntArray
@@ -165,21 +165,17 @@ def test_a_set_meets_the_cells_that_share_a_leaf_with_it(universes, data):
 
 @EXAMPLES
 @given(st.data())
-def test_a_sum_that_is_taken_apart_is_the_same_sum(universes, data):
-    """Areas of several levels of one axis, with a set of another: at every step the same leaves, each once, and at last those of one level."""
+def test_the_parts_of_a_sum_are_the_same_sum_as_one(universes, data):
+    """Areas of several levels of one axis, with all of another: the fewest areas have the same leaves as all at one level, each once."""
     tree = data.draw(universes).tree
-    axis = tree.axes[0]
-    chosen = data.draw(st.sets(st.integers(0, axis.areas(axis.depth) - 1), min_size=1))
-    others = [set(range(of.areas(of.depth))) for of in tree.axes[1:]]
-    fewest = list(fewest_areas(axis, axis.depth, np.array(sorted(chosen))))
-    rest = [of.depth for of in tree.axes[1:]]
-    parts = [set_box([level, *rest], [areas.tolist(), *others]) for level, areas in fewest]
-    wanted = leaves_in(tree, set_box([axis.depth, *rest], [chosen, *others]))
-    for apart in taken_apart(tree, parts):
-        leaves = [leaf for box in apart for leaf in leaves_in(tree, box)]
-        assert len(leaves) == len(wanted)
-        assert set(leaves) == wanted
-    assert len(apart) == 1
+    axis, others = tree.axes[0], [(of.depth, range(of.areas(of.depth))) for of in tree.axes[1:]]
+    chosen = sorted(data.draw(st.sets(st.integers(0, axis.areas(axis.depth) - 1), min_size=1)))
+    fewest = [(level, areas.tolist()) for level, areas in fewest_areas(axis, axis.depth, np.array(chosen))]
+    parts = [set_box(*zip(side, *others, strict=True)) for side in fewest]
+    leaves = [leaf for box in parts for leaf in leaves_in(tree, box)]
+    assert len(leaves) == len(set(leaves))
+    wanted = leaves_in(tree, set_box(*zip((axis.depth, chosen), *others, strict=True)))
+    assert set(leaves) == wanted == leaves_in(tree, as_one(tree, parts))
 
 
 @st.composite
@@ -349,7 +345,8 @@ def test_boxes_across_levels_are_covered(universe_of, sigmas, levels, areas, twi
     assert covered(table, sigmas, box_of(levels, areas), seed=2, twice=twice) >= LEAST
 
 
-def test_a_set_of_cells_is_covered_although_much_of_it_was_dropped(universe_of: Callable) -> None:
+@pytest.mark.thorough
+def test_a_set_of_cells_is_covered_although_much_of_it_was_dropped(universe_of):
     """Five of eight areas, half of whose cells lie under dropped ones, and cells of two levels, whose intervals share the probability.
 
     Over 400 draws of all noise, as above. Without the caps of dropped cells they are not covered: the check can fail.

@@ -166,12 +166,10 @@ def test_draws_of_several_scales_are_added_up_exactly(law: Law, draws: tuple[tup
         assert tail > 0.1 or beyond[middle + law.quantile(draws[0][0], math.log(tail), 1) + 1] > tail
 
 
-def test_draws_of_two_laws_share_the_probability() -> None:
-    """Each goes beyond its own margin with half of it; what is alike is that of one noise, and no noise goes nowhere."""
-    gaussian, laplace, log_tail = LevelNoise(GAUSSIAN, 3.0), LevelNoise(LAPLACE, 2.0, terms=2), math.log(0.05)
-    of_each = gaussian.quantile(log_tail - math.log(2), 3) + laplace.quantile(log_tail - math.log(2), 4)
-    assert quantile_of_sum([(gaussian, 1), (laplace, 4), (gaussian, 2)], log_tail) == of_each
-    assert quantile_of_sum([(gaussian, 1), (gaussian, 2)], log_tail) == gaussian.quantile(log_tail, 3)
+def test_noise_that_is_alike_is_added_up_as_one():
+    """Several parts of one scale are that many draws; no noise goes nowhere; and sums lack what is below a threshold."""
+    gaussian, log_tail = LevelNoise(GAUSSIAN, 3.0), math.log(0.05)
+    assert quantile_of_sum([(gaussian, 1), (NO_NOISE, 3), (gaussian, 2)], log_tail) == gaussian.quantile(log_tail, 3)
     assert quantile_of_sum([(NO_NOISE, 3), (gaussian, 0)], log_tail) == 0
     with pytest.raises(ValueError, match="no quantiles of sums"):
         quantile_of_sum([(LevelNoise(THRESHOLDED_LAPLACE, of), 1) for of in (2.0, 3.0)], log_tail)
