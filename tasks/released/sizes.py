@@ -330,10 +330,8 @@ class SizesEstimate(Estimate):
         else:
             margin = quantile_of_sum(draws.values(), log_tail)
         low, high = intervals(np.array([noisy]), margin, min(cap, NO_CAP), count)
-        how, drawn = (
-            self._how([*draws], sum(terms for _, terms in draws.values())),
-            Drawn(noisy, draws, is_of_cells=False),
-        )
+        how = self._how([*draws], sum(terms for _, terms in draws.values()))
+        drawn = Drawn(noisy, draws, is_of_cells=False)
         return Answers(count, low, high, np.ones(1, dtype=bool), lambda _: how, drawn=drawn)
 
     def _measured_in(self, level: int, boxes: Boxes, *, simultaneous: bool) -> tuple[MeasuredSizes, IntArray, int]:

@@ -244,17 +244,13 @@ class TogetherEstimate(Estimate):
 
         Without noisy counts, the intervals of the rows of n cells are widened until each misses with 1/n of the probability.
         """
-        alpha, log_tail, cells = (
-            1 - confidence,
-            math.log((1 - confidence) / 2),
-            np.sum([of.cells for of in sums], axis=0),
-        )
+        log_tail, cells = math.log((1 - confidence) / 2), np.sum([of.cells for of in sums], axis=0)
         if any(of.noisy is None for of in sums):
             low, high = np.sum([of.rows for of in sums], axis=0)
             stated = math.log((1 - self.source.intervals.confidence) / 2)
-            for noise, of in ((of.noise, of.cells) for of in sums):
-                one = noise.quantile(stated)
-                further = of * each(cells, lambda n: noise.quantile(math.log(alpha / 2 / n)) - one if n else 0)  # noqa: B023
+            for noise, own in ((of.noise, of.cells) for of in sums):
+                z = each(cells, lambda n: noise.quantile(log_tail - math.log(n)) if n else 0)  # noqa: B023
+                further = own * (z - noise.quantile(stated))
                 low, high = np.maximum(low - further, 0), high + further
         else:
             noisy = np.sum([of.noisy for of in sums if of.noisy is not None], axis=0)

@@ -34,6 +34,7 @@ from tasks.released.boxes import (
     children_of,
     fewest_areas,
     level_of,
+    lifted,
     lying_in,
     most_leaves,
     possible_cells,
@@ -126,15 +127,11 @@ def test_a_box_meets_the_cells_that_share_a_leaf_with_it(universes, data):
 
 def leaves_in(tree: Tree, box: Boxes) -> set[tuple[int, ...]]:
     """Return the leaves of a single box, by their areas."""
-    sides = [
-        [
-            leaf
-            for leaf in range(axis.areas(axis.depth))
-            if axis.ancestors(np.array([leaf]), axis.depth, level)[0] in areas
-        ]
-        for axis, level, areas in zip(tree.axes, box.levels, box.areas, strict=True)
+    of_axes = zip(tree.axes, box.levels, box.areas, strict=True)
+    above = [
+        (axis.ancestors(np.arange(axis.areas(axis.depth)), axis.depth, own), areas) for axis, own, areas in of_axes
     ]
-    return set(product(*sides))
+    return set(product(*(np.flatnonzero(np.isin(of, areas)).tolist() for of, areas in above)))
 
 
 @EXAMPLES
@@ -148,13 +145,8 @@ def test_a_set_meets_the_cells_that_share_a_leaf_with_it(universes, data):
     leaves = leaves_in(tree, box)
     for level in range(tree.depth + 1):
         reached = tree.axis_levels(level)
-        cells = {
-            tuple(
-                int(axis.ancestors(np.array([of]), axis.depth, own)[0])
-                for axis, of, own in zip(tree.axes, leaf, reached, strict=True)
-            )
-            for leaf in leaves
-        }
+        above = lifted(tree, tuple(axis.depth for axis in tree.axes), np.array([*leaves]).T, reached)
+        cells = set(zip(*(of.tolist() for of in above), strict=True))
         met = areas_met(tree, level, box)
         assert cells == set(product(*(of.tolist() for of in met)))
         assert possible_cells(tree, level, box).tolist() == [len(cells)]
