@@ -172,18 +172,12 @@ def _range_in(folder: PublishedFolder, name: str, asked: str) -> tuple[list[Area
         end = codes - 1 if level == axis.depth and begin < codes else areas - 1
     elif not first:
         begin = 0
-    if end < begin and domain is None:
-        raise UsageError(
-            f"{name}: in {asked}, {last} comes before {first} in the order of the codebook.",
-            field=name,
-            hint=f"A range has all codes from its first one to its last one. Others can be added up: {first}{TOGETHER}{last}.",
-        )
-    if end < begin and domain is not None and not goes_round(name, domain):
-        may_be_round = not (domain.get("unlisted") or domain.get("calendar"))
+    if end < begin and not (domain is not None and goes_round(name, domain)):
+        may_be_round = domain is not None and not (domain.get("unlisted") or domain.get("calendar"))
+        rule = "and its spec does not say that the order goes round" if may_be_round else "which does not go round"
         said_by = " Where an axis goes round, as hours do, its spec says so by round: true beside ordered."
         raise UsageError(
-            f"{name}: in {asked}, {last} comes before {first} in the order of {name}, "
-            + ("and its spec does not say that the order goes round." if may_be_round else "which does not go round."),
+            f"{name}: in {asked}, {last} comes before {first} in the order of {'the codebook' if domain is None else name}, {rule}.",
             field=name,
             hint=f"From {first} over the end to {last}, ask for {first}{RANGE}{TOGETHER}{RANGE}{last}."
             + (said_by if may_be_round else ""),
