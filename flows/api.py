@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 import polars as pl
 import yaml
 
-from flows.answers.query import answered, questions
+from flows.answers.query import Told, answers_to
 from flows.specification.file import SpecFile, check_daily, load_spec, parse_spec
 from flows.specification.frames import frames_in_files
 from storage.errors import SpecError, UsageError, public_errors
 from tasks.format.manifest import Manifest
 from tasks.released.boxes import level_of
 from tasks.released.query.areas import EVERYTHING
+from tasks.released.query.sets import AreaSet
 from tasks.released.sources.folder import PublishedFolder, open_folder
 from tasks.words.spelling import did_you_mean
 
@@ -121,41 +122,57 @@ class PublishedRelease:
         where: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         *,
         simultaneous: bool = False,
-        **areas: Any,
+        areas: Any = None,
+        minus: "PublishedRelease | str | os.PathLike[str] | None" = None,
+        share_of: Mapping[str, Any] | None = None,
+        **asked: Any,
     ) -> pl.DataFrame:
         """Return the counts of areas, with their intervals; every combination where lists of areas are given.
 
         Args:
             where: areas by axis, for axes that are no names in Python; or a list of such questions, which are answered one after another.
             simultaneous: whether the intervals are to hold all at once, whatever is asked.
-            areas: by axis: a code, as text or as a whole number; `FIRST..LAST` of an ordered axis; `LEVEL=CODE`; `LEVEL=CODE,LEVEL=CODE`, or a mapping of levels to
-                codes, where only the path tells; None or `all` for everything; or a list of these. An axis that is left out: everything.
+            areas: a public table of groups, which are counted one by one: its path, or a data frame, with the columns `code` and `group`, and
+                `level` and `axis` where they are needed. Or such tables by axis.
+            minus: another release, or its folder, whose answers are taken off.
+            share_of: an axis, and an area of it that holds what is asked for: `{"mode": "all"}`.
+            asked: by axis: a code, as text or as a whole number; `LEVEL=CODE`; `LEVEL=CODE,LEVEL=CODE`, or a mapping of levels to codes, where only the path tells;
+                `FIRST..LAST`; several with a + between them, which are added up; None or `all` for everything; or a list of these, which are
+                counted one by one. An axis that is left out: everything.
         Returns:
             A row per combination: per axis what was asked for, then `count`, `sd` (its standard deviation, where counts are unbiased), `low`, `high`
             (records; null where no interval can be stated), the tree `level` that was added up, and `how`. With at least the manifest's
             `intervals.confidence`, over all noise, the interval of any one row covers its true count; of all rows together only with `simultaneous`.
+            With `minus` also `difference`, `difference_low` and `difference_high`, with `share_of` `share`, `share_low` and `share_high`.
         Raises:
-            UsageError: there is no such axis or area, or there are several.
+            UsageError: there is no such axis or area, or there are several; or what is compared cannot be.
             StoreError: a file of the folder is missing or altered.
         """
+        others: dict[str, Any] = {"simultaneous": simultaneous, "areas": areas, "minus": minus, "share_of": share_of}
         if isinstance(where, list | tuple) and all(isinstance(one, Mapping) for one in where) and where:
-            return pl.concat([self.query(one, simultaneous=simultaneous, **areas) for one in where], how="diagonal")
+            return pl.concat([self.query(one, **others, **asked) for one in where], how="diagonal")
         if not isinstance(where, Mapping | None):
             raise UsageError("where must map axes to areas, or list such mappings.", field="where")
         asked_for = {
-            axis: list(asked)
-            if isinstance(asked, Iterable) and not isinstance(asked, str | bytes | Mapping)
-            else [asked]
-            for axis, asked in {**(where or {}), **areas}.items()
+            axis: list(of) if isinstance(of, Iterable) and not isinstance(of, str | bytes | Mapping) else [of]
+            for axis, of in {**(where or {}), **asked}.items()
         }
-        rows, names = [], [*self.published.axes, *(name for name in self.manifest.derived if name in asked_for)]
-        for question in questions(self.published, asked_for):
-            counted = answered(self.published, question, simultaneous=simultaneous)
-            numbers = counted.count, counted.deviation, counted.low, counted.high, counted.level
-            rows.append((*(_written(question.asked[name]) for name in names), *numbers, counted.how))
-        kinds = {"count": pl.Int64, "sd": pl.Float64} | dict.fromkeys(("low", "high", "level"), pl.Int64)
-        schema = dict.fromkeys(names, pl.String) | kinds | {"how": pl.String}
-        frame = pl.DataFrame(rows, schema=schema, orient="row")
+        if share_of is not None and (not isinstance(share_of, Mapping) or len(share_of) != 1):
+            hint = 'For example {"mode": "all"}.'
+            raise UsageError("share_of must map one axis to an area.", field="share_of", hint=hint)
+        other = minus if isinstance(minus, PublishedRelease | None) else open_release(minus)
+        tables = areas.items() if isinstance(areas, Mapping) else [] if areas is None else [(None, areas)]
+        told = answers_to(
+            self.published,
+            asked_for,
+            list(tables),
+            minus=None if other is None else other.published,
+            share_of=next(iter(share_of.items())) if share_of else None,
+            simultaneous=simultaneous,
+        )
+        names = [*self.published.axes, *(name for name in self.manifest.derived if name in asked_for)]
+        asked_too = {"difference": minus, "share": share_of}
+        frame = _frame(told, names, [name for name, of in asked_too.items() if of is not None])
         return frame if self.manifest.is_unbiased else frame.drop("sd")
 
 
@@ -393,8 +410,25 @@ def _closed_to_others() -> Iterator[None]:
                 os.umask(_before)
 
 
+def _frame(answers: Iterable[Told], names: Sequence[str], compared: Sequence[str]) -> pl.DataFrame:
+    """Return answers as a data frame: the named axes and derived columns, the numbers, and what was compared."""
+    rows = []
+    for question, counted, *others in answers:
+        of_others = [number for of in others if of for number in (of.value, of.low, of.high)]
+        numbers = counted.count, counted.deviation, counted.low, counted.high, counted.level
+        rows.append((*(_written(question.asked[name]) for name in names), *numbers, counted.how, *of_others))
+    kinds = {"count": pl.Int64, "sd": pl.Float64} | dict.fromkeys(("low", "high", "level"), pl.Int64)
+    schema: dict[str, Any] = dict.fromkeys(names, pl.String) | kinds | {"how": pl.String}
+    for name in compared:
+        kind = pl.Int64 if name == "difference" else pl.Float64
+        schema |= dict.fromkeys((name, f"{name}_low", f"{name}_high"), kind)
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
 def _written(asked: Any) -> str:
     """Return how an area was asked for, as a text."""
     if isinstance(asked, Mapping):
         return ",".join(f"{level}={code}" for level, code in asked.items())
+    if isinstance(asked, AreaSet):
+        return str(asked.name)
     return EVERYTHING if asked is None else str(asked)

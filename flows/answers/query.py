@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 from unicodedata import normalize
 
+from flows.answers.groups import groups_of
 from storage.errors import UsageError
 from tasks.format.published_tree import derived_places
 from tasks.released.query.answers import Answer, answer
-from tasks.released.query.areas import Area
-from tasks.released.query.ranges import AreaRange, codes_of, find_areas
+from tasks.released.query.areas import EVERYTHING, Area
+from tasks.released.query.comparisons import Asked, Compared, compared
+from tasks.released.query.sets import AreaSet, find_areas, holds
 from tasks.released.sources.folder import PublishedFolder, open_folder
-from tasks.tree.ordered import RANGE
 from tasks.words.levels import place
 from tasks.words.spelling import did_you_mean
 
@@ -23,14 +24,14 @@ _SHOWN = 20  # codes that a refusal lists
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An area or a range of each axis, in their order, and a code of each derived column that is named.
+    """An area or a set of areas of each axis, in their order, and a code of each derived column that is named.
 
     Attributes:
         asked: how they were asked for, by axis and derived column.
     """
 
     asked: Mapping[str, Any]
-    areas: Sequence[Area | AreaRange]
+    areas: Sequence[Area | AreaSet]
     codes: Mapping[str, str]
 
 
@@ -40,7 +41,7 @@ class AreaCounted:
 
     Attributes:
         level: the name of its level.
-        path: its code, behind the codes of the areas that it lies in; of a range its ends, first..last.
+        path: its code, behind the codes of the areas that it lies in; of several areas how they are written, such as 001+010..019.
         name: what it is called; None where the release has no name for it.
     """
 
@@ -65,6 +66,8 @@ class QueryAnswer:
         cells: how many were added up, by how they came about.
         how: the count and the interval were put together, in words.
         sd: the standard deviation of the count, records; None where it is no unbiased estimate.
+        difference: to another release, if it was asked for.
+        share: of a whole, if it was asked for.
     """
 
     id: str
@@ -81,6 +84,8 @@ class QueryAnswer:
     cells: Mapping[str, int]
     how: str
     sd: float | None = None
+    difference: Compared | None = None
+    share: Compared | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,9 @@ def query_answer(
     where: Sequence[str],
     *,
     simultaneous: bool,
+    areas: Sequence[str] = (),
+    minus: Path | None = None,
+    share_of: str | None = None,
 ) -> QueryAnswer | QueryAnswers:
     """Return the count of a question, its interval, and how both were put together; several where an axis has several areas.
 
@@ -105,6 +113,9 @@ def query_answer(
         origin: an area as in `--where origin=…`, or several; likewise `destination`.
         where: `NAME=AREA` each; everything of an axis that is not named. An axis may be named several times.
         simultaneous: whether the interval is to hold together with those of all other questions.
+        areas: public tables of groups of areas, `FILE` or `NAME=FILE` each: one count for each group.
+        minus: another published folder, whose answers are taken off.
+        share_of: `NAME=AREA`: of which the count is a part.
     Raises:
         TrellisError: the folder cannot be read, or has no such area.
     """
@@ -113,11 +124,91 @@ def query_answer(
     ends = [
         f"{end}={area}" for end, asked in both.items() for area in ([asked] if isinstance(asked, str) else asked or ())
     ]
-    answers = [
-        _answer_about(published, question, simultaneous=simultaneous)
-        for question in questions(published, _by_axis([*ends, *where]))
-    ]
+    named = [(text.partition("="), text) for text in areas]
+    tables = [(axis, place) if axis in published.axes else (None, text) for (axis, _, place), text in named]
+    whole = share_of and next((axis, of) for axis, [of] in _by_axis([share_of], "--share-of").items())
+    told = answers_to(
+        published,
+        _by_axis([*ends, *where]),
+        tables,
+        minus=None if minus is None else open_folder(minus),
+        share_of=whole or None,
+        simultaneous=simultaneous,
+    )
+    answers = [_answer_about(published, of, simultaneous=simultaneous) for of in told]
     return answers[0] if len(answers) == 1 else QueryAnswers(published.manifest.id, answers)
+
+
+# a question, the answer to it, how it differs from another release, and which share of a whole it is
+Told = tuple[Question, Answer, Compared | None, Compared | None]
+
+
+def answers_to(
+    published: PublishedFolder,
+    asked_for: Mapping[str, Sequence[Any]],
+    tables: Sequence[tuple[str | None, Any]] = (),
+    *,
+    minus: PublishedFolder | None = None,
+    share_of: tuple[str, Any] | None = None,
+    simultaneous: bool = False,
+) -> Iterator[Told]:
+    """Yield the answer to every combination of what is asked for.
+
+    Args:
+        asked_for: as for `questions`.
+        tables: of groups of areas, each with its axis, where it is named: paths, or data frames.
+        minus: another release, whose answers are taken off.
+        share_of: an axis, and the area of it that the counts are parts of; or a derived column and `all`.
+    Raises:
+        UsageError: as `questions`; or what is compared cannot be.
+    """
+    if simultaneous and (minus or share_of):
+        raise UsageError("Differences and shares have no intervals that hold all at once.", field="--simultaneous")
+    confidence, others = published.manifest.intervals.confidence, list[Question]()
+    if minus is not None:
+        if minus.manifest.id == published.manifest.id:
+            raise UsageError("--minus must name another release.", field="--minus")
+        try:
+            others = [*questions(minus, _with_groups(minus, asked_for, tables))]
+        except UsageError as fault:
+            raise UsageError(f"{minus.manifest.id}: {fault}", field="--minus", hint=fault.hint) from None
+    for number, question in enumerate(questions(published, _with_groups(published, asked_for, tables))):
+        asked, less, share = Asked.of(published, question.areas, question.codes), None, None
+        if minus is not None:
+            other = Asked.of(minus, others[number].areas, others[number].codes)
+            less = compared(asked, other, minus.manifest.id, confidence, is_share=False)
+        if share_of is not None:
+            whole = _whole_of(published, question, share_of)
+            share = compared(asked, whole, "=".join(map(str, share_of)), confidence, is_share=True)
+        yield question, answered(published, question, simultaneous=simultaneous), less, share
+
+
+def _with_groups(
+    published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]], tables: Sequence[tuple[str | None, Any]]
+) -> dict[str, Sequence[Any]]:
+    """Return what is asked for by axis, with the groups of tables."""
+    asked = dict(asked_for)
+    for axis, sets in (item for named, table in tables for item in groups_of(published, table, named).items()):
+        if axis in asked:
+            raise UsageError(f"--areas: {axis} is asked for twice.", field="--areas")
+        asked[axis] = sets
+    return asked
+
+
+def _whole_of(published: PublishedFolder, question: Question, share_of: tuple[str, Any]) -> Asked:
+    """Return the whole of which a count is a share: what is asked for, with another area of one axis, or with all codes of a derived column."""
+    name, of = share_of
+    if name in question.codes and of == EVERYTHING:
+        codes = {column: code for column, code in question.codes.items() if column != name}
+        return Asked.of(published, question.areas, codes)
+    [whole] = questions(published, {name: [of]})
+    of_axes = zip(published.axes, whole.areas, question.areas, strict=True)
+    areas = [wide if axis == name else own for axis, wide, own in of_axes]
+    if name not in published.axes or not all(map(holds, areas, question.areas)):
+        message = f"--share-of: {name}={of} does not hold all that is asked for."
+        hint = f"A share is of a whole, for example --share-of {name}={EVERYTHING}."
+        raise UsageError(message, field="--share-of", hint=hint)
+    return Asked.of(published, areas, question.codes)
 
 
 def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]) -> Iterator[Question]:
@@ -170,22 +261,21 @@ def _as_text(asked: Any) -> Any:
     return normalize("NFC", asked) if isinstance(asked, str) else asked
 
 
-def _answer_about(published: PublishedFolder, question: Question, *, simultaneous: bool) -> QueryAnswer:
-    codes, manifest = question.codes, published.manifest
-    counted = answered(published, question, simultaneous=simultaneous)
+def _answer_about(published: PublishedFolder, told: Told, *, simultaneous: bool) -> QueryAnswer:
+    (question, counted, difference, share), manifest = told, published.manifest
     return QueryAnswer(
         id=manifest.id,
         where={
             axis: _counted(published, axis, area, names)
             for (axis, names), area in zip(published.axes.items(), question.areas, strict=True)
         }
-        | {name: AreaCounted(name, [code]) for name, code in codes.items()},
+        | {name: AreaCounted(name, [code]) for name, code in question.codes.items()},
         count=counted.count,
         low=counted.low,
         high=counted.high,
         exact=counted.low == counted.high
         and published.is_exact([area.level for area in counted.areas])
-        and not (codes or counted.deviation),
+        and not (question.codes or counted.deviation),
         confidence=manifest.intervals.confidence if counted.low is not None else None,
         simultaneous=simultaneous,
         sd=counted.deviation,
@@ -194,12 +284,14 @@ def _answer_about(published: PublishedFolder, question: Question, *, simultaneou
         axes=dict(manifest.levels[counted.level].axes),
         cells=counted.cells,
         how=counted.how,
+        difference=difference,
+        share=share,
     )
 
 
-def _counted(published: PublishedFolder, axis: str, area: Area | AreaRange, names: Sequence[str]) -> AreaCounted | None:
-    if isinstance(area, AreaRange):
-        return AreaCounted(names[area.level - 1], [RANGE.join(codes_of(published.ordered[axis], area))])
+def _counted(published: PublishedFolder, axis: str, area: Area | AreaSet, names: Sequence[str]) -> AreaCounted | None:
+    if isinstance(area, AreaSet):
+        return AreaCounted(names[area.level - 1], [area.written], area.name)
     if not area.level:
         return None
     return AreaCounted(names[area.level - 1], list(area.path), published.names.name_of(axis, area.path))
@@ -230,13 +322,13 @@ def _not_apart(published: PublishedFolder, name: str) -> UsageError:
     )
 
 
-def _by_axis(where: Sequence[str]) -> dict[str, list[str]]:
+def _by_axis(where: Sequence[str], option: str = "--where") -> dict[str, list[str]]:
     asked_for: dict[str, list[str]] = {}
     for condition in where:
         axis, equals, area = condition.partition("=")
         if not equals or not axis.strip():
-            hint = "For example --where origin=44007, --where sex=1 or --where destination=cty=44007."
-            raise UsageError(f"--where must have the form NAME=AREA, got {condition}.", field="--where", hint=hint)
+            hint = f"For example {option} origin=44007, {option} sex=1 or {option} destination=cty=44007."
+            raise UsageError(f"{option} must have the form NAME=AREA, got {condition}.", field=option, hint=hint)
         areas = asked_for.setdefault(axis.strip(), [])
         if area in areas:
             raise UsageError(f"{axis.strip()}={area} is named twice.", field="--where")

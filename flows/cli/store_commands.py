@@ -3,7 +3,7 @@
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -194,6 +194,22 @@ def verify(
     return DONE if answer.ok else FAILED
 
 
+GroupTables = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[NAME=]FILE",
+        help="A public table of groups of areas, made without a look at the counts, with the columns code and group: one count for each group."
+        " NAME is the end or feature of the codes, where several have them and the table has no column axis.",
+    ),
+]
+OtherFolder = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Also state the difference to another published folder.")
+]
+Whole = Annotated[
+    str | None, typer.Option(metavar="NAME=AREA", help="Also state the share of a whole, for example mode=all.")
+]
+
+
 def query(
     context: typer.Context,
     folder: FolderPath,
@@ -202,7 +218,7 @@ def query(
         typer.Option(
             metavar="AREA",
             help="A code or a name, or all. LEVEL=CODE if several levels have the code; LEVEL=CODE,LEVEL=CODE if only the path is unique."
-            " Repeat the option for several areas: one count each.",
+            " A+B adds up areas, FIRST..LAST all from one to another. Repeat the option for several areas: one count each.",
         ),
     ] = None,
     destination: Annotated[list[str] | None, typer.Option(metavar="AREA", help="As for --origin.")] = None,
@@ -219,18 +235,23 @@ def query(
             "--simultaneous", help="State an interval that holds together with the intervals of all other questions."
         ),
     ] = False,
+    areas: GroupTables = None,
+    minus: OtherFolder = None,
+    share_of: Whole = None,
     as_json: AsJson = False,
 ) -> None:
     """Count the records in any areas, from a published folder alone. Shows the count, its interval, and how both came about.
 
-    After the folder, `--NAME AREA` is short for `--where NAME=AREA`. An area of an ordered axis may be a range, both of whose ends are
-    in it: `--age 18..24`; on a clock or a calendar it may go over the end: `--hour 22..2` is from 22:00 to 2:59. A name may stand for a code.
+    After the folder, `--NAME AREA` is short for `--where NAME=AREA`. A + adds up areas, and a range has all codes from its first to
+    its last one: `--origin 001+010..019`, `--age 18..24`; on a clock or a calendar it may go over the end: `--hour 22..2` is from 22:00 to 2:59.
+    A name may stand for a code.
     """
     from flows.answers.query import query_answer
     from flows.console.release_view import show_query
 
     asked = [*(where or ()), *_by_axis(folder, context.args)]
-    answer = query_answer(folder, origin or [], destination or [], asked, simultaneous=simultaneous)
+    compared: dict[str, Any] = {"areas": areas or (), "minus": minus, "share_of": share_of}
+    answer = query_answer(folder, origin or [], destination or [], asked, simultaneous=simultaneous, **compared)
     print_answer(answer, as_json, show_query)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flows.answers.verify import Verification
     from flows.run.backups import Backup, Restored
     from flows.run.ending import Cleaning, EndedRelease
+    from tasks.released.query.comparisons import Compared
 
 _BEGUN = {"running", "failed", "published"}
 
@@ -244,6 +245,22 @@ def show_query(answer: "QueryAnswer | QueryAnswers") -> None:
                 "the count is further below 0 than its noise usually takes it: the true count is small, if not 0"
             )
     print_line(f"how: {answer.how}")
+    _show_compared(answer)
+
+
+def _show_compared(answer: "QueryAnswer") -> None:
+    """Draw a difference to another release, and a share of a whole."""
+    for name, of in (("difference to", answer.difference), ("share of", answer.share)):
+        if of is not None:
+            value, low, high = _compared_numbers(of, is_share=of is answer.share)
+            ends = "none can be stated" if of.low is None else f"{low} to {high}"
+            print_line(f"{name} {of.other} ({of.count:,}): [bold]{value}[/]; interval: {ends}; {of.how}")
+
+
+def _compared_numbers(of: "Compared", *, is_share: bool) -> list[str]:
+    """Return a difference or a share, and the ends of its interval, as people read them."""
+    numbers = of.value, of.low, of.high
+    return ["–" if number is None else f"{100 * number:.3g}%" if is_share else f"{number:+,}" for number in numbers]
 
 
 def _called(area: "AreaCounted") -> str:
@@ -262,13 +279,17 @@ def _show_several(answers: "Sequence[QueryAnswer]") -> None:
     for axis in axes:
         table.add_column(axis)
     deviations = any(answer.sd is not None for answer in answers)
-    for heading in ("count", *(["sd"] if deviations else []), "low", "high"):
+    compared = [name for name in ("difference", "share") if getattr(first, name) is not None]
+    more = [heading for name in compared for heading in (name, "low", "high")]
+    for heading in ("count", *(["sd"] if deviations else []), "low", "high", *more):
         table.add_column(heading, justify="right")
     for answer in answers:
         areas = (answer.where[axis] for axis in axes)
         count, *ends = ("–" if number is None else f"{number:,}" for number in (answer.count, answer.low, answer.high))
         deviation = [f"{answer.sd or 0:,.3g}"] if deviations else []
-        table.add_row(*(_called(area) if area else "all" for area in areas), count, *deviation, *ends)
+        of_each = [(getattr(answer, name), name == "share") for name in compared]
+        more = [number for of, is_share in of_each for number in _compared_numbers(of, is_share=is_share)]
+        table.add_row(*(_called(area) if area else "all" for area in areas), count, *deviation, *ends, *more)
     out.print(table)
     if first.confidence is not None:
         held = "all at once" if first.simultaneous else "each by itself, if it was asked for beforehand"

@@ -10,7 +10,7 @@ from scipy.special import ndtri_exp
 from tasks.accounting.allocation import scale_for
 from tasks.accounting.opendp import privacy_map
 from tasks.accounting.sensitivity import square_root_up
-from tasks.laws.law import CARE, Law, LevelCost, Sampling
+from tasks.laws.law import CARE, Draws, Law, LevelCost, Sampling
 from tasks.laws.samplers import LARGEST_TAU, discrete_gaussian, table_noise
 from tasks.tree.axis import FloatArray
 
@@ -45,15 +45,9 @@ def gaussian_deviation(sigma: float) -> float:
 
 @lru_cache(maxsize=4096)
 def gaussian_quantile(sigma: float, log_tail: float, terms: int = 1) -> int:
-    r"""Return the least z >= 0 that the sum of independent discrete Gaussians exceeds with at most a given probability.
+    """Return the least z >= 0 that the sum of independent discrete Gaussians exceeds with at most a given probability.
 
-    For one term with a σ up to 2¹³ it is exact. Otherwise it is by the bound
-
-    .. math:: P[S > z] \le \kappa \, Q(z / \sigma \sqrt{n}), \qquad \kappa = P[S = 0] \, \sigma \sqrt{2 \pi n}
-
-    which makes it at most 1 larger where σ is 1 or more. The points of ℤⁿ with the sum s lie on a lattice moved by s/n in
-    every coordinate, and a lattice that is moved has no larger sum of Gaussians: so P[S = s] ≤ P[S = 0] exp(−s²/2nσ²), and
-    the sum over s > z is below its integral.
+    For one term with a σ up to 2¹³ it is exact. Otherwise it is by the bound of `gaussian_sum_quantile`.
 
     Args:
         sigma: σ of one term, records, > 0.
@@ -61,14 +55,28 @@ def gaussian_quantile(sigma: float, log_tail: float, terms: int = 1) -> int:
     Returns:
         Records. By symmetry it is as improbable that the sum is below -z.
     Source:
-        Canonne, Kamath and Steinke (2020) for the discrete Gaussian; Banaszczyk (1993) for lattices that are moved.
+        Canonne, Kamath and Steinke (2020) for the discrete Gaussian.
     """
-    log_tail -= CARE
-    if terms == 1 and sigma <= _MOST_LISTED and log_tail > _LEAST_LISTED:
-        return _listed(sigma, math.exp(log_tail))
-    log_kappa = _log_kappa(sigma, terms)
-    deviations = -float(ndtri_exp(min(log_tail - log_kappa, math.log(0.5))))
-    return max(0, math.ceil(sigma * math.sqrt(terms) * deviations))
+    if terms == 1 and sigma <= _MOST_LISTED and log_tail - CARE > _LEAST_LISTED:
+        return _listed(sigma, math.exp(log_tail - CARE))
+    return gaussian_sum_quantile(((sigma, terms),), log_tail)
+
+
+@lru_cache(maxsize=4096)
+def gaussian_sum_quantile(draws: Draws, log_tail: float) -> int:
+    r"""Return a z >= 0 that the sum S of independent discrete Gaussians of any scales exceeds with at most a given probability.
+
+    .. math:: P[S > z] \le \kappa \, Q(z / \sqrt V), \qquad V = \sum_i \sigma_i^2, \qquad \kappa = P[S = 0] \, \sqrt{2 \pi V}
+
+    It is at most 1 larger than the least z where every σ is 1 or more. The points x of ℤⁿ with the sum s are x = (s σ_i² / V)_i + y with
+    Σ y_i = 0, so that Σ x_i²/σ_i² = s²/V + Σ y_i²/σ_i²: they lie on a lattice that is moved, and a lattice that is moved has no larger sum of
+    Gaussians. So P[S = s] ≤ P[S = 0] exp(−s²/2V), and the sum over s > z is below its integral.
+
+    Source:
+        Banaszczyk (1993) for lattices that are moved.
+    """
+    deviations = -float(ndtri_exp(min(log_tail - CARE - gaussian_log_kappa(draws), math.log(0.5))))
+    return max(0, math.ceil(math.sqrt(sum(sigma**2 * terms for sigma, terms in draws)) * deviations))
 
 
 def gaussian_density(values: FloatArray, sigma: float, terms: int = 1) -> FloatArray:
@@ -90,23 +98,27 @@ def _listed(sigma: float, tail: float) -> int:
     return max(0, int(np.count_nonzero(beyond > tail * whole)) - 1)
 
 
-def _log_kappa(sigma: float, terms: int) -> float:
-    r"""Return the logarithm of P[S = 0] σ √(2πn), by P[S = 0] = 1/2π ∫ φ(t)ⁿ dt, φ the characteristic function of a term."""
-    deviation = math.sqrt(gaussian_variance(sigma) * terms)  # not σ √n, which for little noise is far more
+@lru_cache(maxsize=4096)
+def gaussian_log_kappa(draws: Draws) -> float:
+    r"""Return the logarithm of P[S = 0] √(2πV), by P[S = 0] = 1/2π ∫ Π φ_i(t)^n_i dt, φ_i the characteristic function of a term."""
+    scale = math.sqrt(sum(sigma**2 * terms for sigma, terms in draws))  # for little noise far more than the deviation
+    deviation = math.sqrt(sum(gaussian_variance(sigma) * terms for sigma, terms in draws))
     if not deviation:  # so little noise that floats do not have it: P[S = 0] is 1 at most
-        return math.log(sigma * math.sqrt(2 * math.pi * terms))
+        return math.log(scale * math.sqrt(2 * math.pi))
     reach = min(_REACH, math.pi * deviation)
     angles = np.linspace(0, reach, _POINTS + 1) / deviation
-    images = np.arange(-1, 2)  # of a Gaussian with the deviation 1/σ, wrapped around the circle, where σ is not small
-    if sigma >= 1:
-        wrapped = np.exp(-((sigma * (angles[:, None] - 2 * np.pi * images)) ** 2) / 2).sum(axis=1)
-    else:
-        values = np.arange(1, 41)
-        wrapped = 1 + 2 * (np.cos(np.outer(angles, values)) * np.exp(-((values / sigma) ** 2) / 2)).sum(axis=1)
-    with np.errstate(divide="ignore"):
-        powers = np.exp(terms * np.log(np.maximum(wrapped / wrapped[0], 0)))
-    integral = float(np.trapezoid(powers, dx=reach / _POINTS)) * math.sqrt(2 / math.pi)
-    return math.log(integral * sigma * math.sqrt(terms) / deviation) + CARE + _LOST * terms
+    logs = np.zeros_like(angles)
+    for sigma, terms in draws:
+        if sigma >= 1:  # a Gaussian with the deviation 1/σ, wrapped around the circle, where σ is not small
+            images = np.arange(-1, 2)
+            wrapped = np.exp(-((sigma * (angles[:, None] - 2 * np.pi * images)) ** 2) / 2).sum(axis=1)
+        else:
+            values = np.arange(1, 41)
+            wrapped = 1 + 2 * (np.cos(np.outer(angles, values)) * np.exp(-((values / sigma) ** 2) / 2)).sum(axis=1)
+        with np.errstate(divide="ignore"):
+            logs += terms * np.log(np.maximum(wrapped / wrapped[0], 0))
+    integral = float(np.trapezoid(np.exp(logs), dx=reach / _POINTS)) * math.sqrt(2 / math.pi)
+    return math.log(integral * scale / deviation) + CARE + _LOST * sum(terms for _, terms in draws)
 
 
 GAUSSIAN = Law(
@@ -120,5 +132,6 @@ GAUSSIAN = Law(
     variance=gaussian_variance,
     reach=_reach,
     quantile=gaussian_quantile,
+    sum_quantile=gaussian_sum_quantile,
     density=gaussian_density,
 )

@@ -15,7 +15,7 @@ from scipy.special import gammaln, kve
 
 from tasks.accounting.allocation import laplace_map, laplace_scale_for
 from tasks.accounting.sensitivity import l1_derivation
-from tasks.laws.law import CARE, Law, LevelCost, Sampling
+from tasks.laws.law import CARE, Draws, Law, LevelCost, Sampling
 from tasks.laws.samplers import LARGEST_TAU, discrete_laplace, laplace_by_table
 from tasks.tree.axis import FloatArray
 
@@ -51,8 +51,13 @@ def laplace_reach(scale: float, terms: int, log_odds: float) -> float:
     """
     if terms == 1:
         return scale * (log_odds - math.log1p(math.exp(-1 / scale)))
-    rate = _least(lambda at: terms * (at * _slope(scale, at) - _log_moment(scale, at)) >= log_odds, scale)
-    return (terms * _log_moment(scale, rate) + log_odds) / rate
+    return _sum_reach(((scale, terms),), log_odds)
+
+
+def _sum_reach(draws: Draws, log_odds: float) -> float:
+    """Return the same for draws of any scales: what n ln M(λ) is of one scale, Σ n_i ln M_i(λ) is of several."""
+    rate = _least(lambda at: at * _slope(draws, at) - _log_moment(draws, at) >= log_odds, draws)
+    return (_log_moment(draws, rate) + log_odds) / rate
 
 
 @lru_cache(maxsize=4096)
@@ -63,24 +68,32 @@ def laplace_quantile(scale: float, log_tail: float, terms: int = 1) -> int:
 
     .. math:: P[X > z] = q^{z + 1} / (1 + q)
 
-    For more it is the least z for which `log_tail_of_sum`, an upper bound that is exact to ten digits, allows it. For
-    probabilities below e⁻⁵⁰⁰ it is by Chernoff's bound.
+    For more it is by `laplace_sum_quantile`.
 
     Returns:
         Records. By symmetry it is as improbable that the sum is below -z.
     """
     if terms == 1:
         return max(0, math.ceil(-scale * (log_tail - CARE + math.log1p(math.exp(-1 / scale)))) - 1)
+    return laplace_sum_quantile(((scale, terms),), log_tail)
+
+
+@lru_cache(maxsize=4096)
+def laplace_sum_quantile(draws: Draws, log_tail: float) -> int:
+    """Return the least z >= 0 for which `log_tail_of_sum`, an upper bound that is exact to ten digits, allows a given probability.
+
+    For probabilities below e⁻⁵⁰⁰ it is by Chernoff's bound.
+    """
     wanted = min(log_tail, math.log(0.5)) - _CARE_OF_SUMS
-    holds = math.ceil(laplace_reach(scale, terms, -wanted))
+    holds = math.ceil(_sum_reach(draws, -wanted))
     if wanted < _LEAST_SUMMED:
         return holds
-    fails, at_fails, at_holds = -1, math.log(0.5), log_tail_of_sum(scale, terms, holds)
+    fails, at_fails, at_holds = -1, math.log(0.5), log_tail_of_sum(draws, holds)
     is_halved = False
     while holds - fails > 1:  # by turns where a line between the two says it is, and half-way
         share = 0.5 if is_halved else (at_fails - wanted) / (at_fails - at_holds)
         middle = min(max(fails + math.ceil(share * (holds - fails)), fails + 1), holds - 1)
-        reached = log_tail_of_sum(scale, terms, middle)
+        reached = log_tail_of_sum(draws, middle)
         if reached <= wanted:
             holds, at_holds = middle, reached
         else:
@@ -89,12 +102,12 @@ def laplace_quantile(scale: float, log_tail: float, terms: int = 1) -> int:
     return holds
 
 
-def log_tail_of_sum(scale: float, terms: int, z: int) -> float:
-    r"""Return the logarithm of an upper bound of P[S > z], S the sum of n >= 2 draws, that is exact to ten digits.
+def log_tail_of_sum(draws: Draws, z: int) -> float:
+    r"""Return the logarithm of an upper bound of P[S > z], S the sum of independent draws, that is exact to ten digits.
 
-    For any λ in (0, 1/s) and any N, with θ = 2π/N and
+    With M the product of the terms' M_i, any λ in (0, 1/s) for the largest s, any N, θ = 2π/N and
 
-    .. math:: f(t) = \frac{M(\lambda + it)^n e^{-(\lambda + it)(z + 1)}}{1 - e^{-(\lambda + it)}}
+    .. math:: f(t) = \frac{M(\lambda + it) e^{-(\lambda + it)(z + 1)}}{1 - e^{-(\lambda + it)}}
         = \sum_{k} \sum_{j > z} P[S = k] \, e^{(\lambda + it)(k - j)}
 
     the mean of f over t = 0, θ, …, (N − 1)θ is the sum of those terms in which N divides k − j:
@@ -102,28 +115,33 @@ def log_tail_of_sum(scale: float, terms: int, z: int) -> float:
     .. math:: \sum_{r \in \mathbb{Z}} e^{\lambda r N} \, P[S > z + rN]
 
     None of them is negative, and the one with r = 0 is P[S > z]. So the mean is never less. The others are small where λN and
-    (1/s − λ)N are large. M(λ + it) and the fraction shrink in absolute value as t goes from 0 to π, because
+    (1/s − λ)N are large. Every M_i(λ + it) and the fraction shrink in absolute value as t goes from 0 to π, because
 
     .. math:: |1 - q e^{\lambda + it}|^2 = (1 - q e^\lambda)^2 + 4 q e^\lambda \sin^2(t / 2)
 
     so the terms from some t on, in number less than N, are together at most N |f(t)|, which is added in their place.
 
     Args:
-        terms: n, >= 2.
+        draws: two terms or more.
         z: >= 0.
     """
-    least = 1 / (standard_deviation(scale) * math.sqrt(terms))  # below it N would be large, and nothing gained
-    rate = _least(lambda at: terms * _slope(scale, at) >= z + 1, scale)
-    rate = max(rate, min(least, 0.5 / scale))
-    peak = terms * _log_moment(scale, rate) - rate * (z + 1)
-    points = math.ceil(max((_ALIASES - peak) / rate, 60 / (1 / scale - rate), 8))
+    largest = max(scale for scale, _ in draws)
+    # below it N would be large, and nothing gained
+    least = 1 / math.sqrt(sum(laplace_variance(scale) * terms for scale, terms in draws))
+    rate = _least(lambda at: _slope(draws, at) >= z + 1, draws)
+    rate = max(rate, min(least, 0.5 / largest))
+    peak = _log_moment(draws, rate) - rate * (z + 1)
+    points = math.ceil(max((_ALIASES - peak) / rate, 60 / (1 / largest - rate), 8))
     step, half = 2 * math.pi / points, points // 2
 
     def size(angles: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the logarithm of |M(λ + it)^n / M(λ)^n|, and the angle of M(λ + it)^n."""
-        w = (np.sinh((rate + 1j * angles) / 2) / math.sinh(1 / (2 * scale))) ** 2
-        logs = -0.5 * np.log1p(np.abs(w) ** 2 - 2 * w.real) - _log_moment(scale, rate)
-        return terms * logs, terms * np.arctan2(w.imag, 1 - w.real)
+        """Return the logarithm of |M(λ + it) / M(λ)|, and the angle of M(λ + it)."""
+        logs, turns = np.full_like(angles, -_log_moment(draws, rate)), np.zeros_like(angles)
+        for scale, terms in draws:
+            w = (np.sinh((rate + 1j * angles) / 2) / math.sinh(1 / (2 * scale))) ** 2
+            logs -= terms * 0.5 * np.log1p(np.abs(w) ** 2 - 2 * w.real)
+            turns += terms * np.arctan2(w.imag, 1 - w.real)
+        return logs, turns
 
     first, last = 0, half
     while last - first > 1:
@@ -140,19 +158,21 @@ def log_tail_of_sum(scale: float, terms: int, z: int) -> float:
     return peak + math.log(float((weights * values.real).sum()) / points + left_out)
 
 
-def _log_moment(scale: float, rate: float) -> float:
-    """Return ln M(λ)."""
-    return -math.log1p(-((math.sinh(rate / 2) / math.sinh(1 / (2 * scale))) ** 2))
+def _log_moment(draws: Draws, rate: float) -> float:
+    """Return ln M(λ), added up over the draws."""
+    half = math.sinh(rate / 2)
+    return -sum(terms * math.log1p(-((half / math.sinh(1 / (2 * scale))) ** 2)) for scale, terms in draws)
 
 
-def _slope(scale: float, rate: float) -> float:
-    """Return the derivative of ln M at λ."""
-    return math.sinh(rate) / 2 / (math.sinh(1 / (2 * scale)) ** 2 - math.sinh(rate / 2) ** 2)
+def _slope(draws: Draws, rate: float) -> float:
+    """Return the derivative of ln M at λ, added up over the draws."""
+    half, other = math.sinh(rate) / 2, math.sinh(rate / 2) ** 2
+    return sum(terms * half / (math.sinh(1 / (2 * scale)) ** 2 - other) for scale, terms in draws)
 
 
-def _least(holds: Callable[[float], bool], scale: float) -> float:
+def _least(holds: Callable[[float], bool], draws: Draws) -> float:
     """Return about the least λ in (0, 1/s) for which a condition holds that is true from some λ on; below 1/s if none does."""
-    low, high = 0.0, (1 - 2**-40) / scale
+    low, high = 0.0, (1 - 2**-40) / max(scale for scale, _ in draws)
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
@@ -187,6 +207,7 @@ LAPLACE = Law(
     variance=laplace_variance,
     reach=laplace_reach,
     quantile=laplace_quantile,
+    sum_quantile=laplace_sum_quantile,
     density=laplace_density,
     derivation=lambda neighbours, records, is_root: l1_derivation(neighbours, records, is_root=is_root),
     refused={

@@ -4,7 +4,8 @@ Nothing else knows a law: plans, intervals, reports and checks ask it, and a law
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
@@ -17,6 +18,8 @@ Sampler = Callable[[IntArray, float], IntArray]  # from true counts and a scale 
 ThresholdedSampler = Callable[[IntArray, float, int], tuple[IntArray, IntArray]]
 # from values, a scale and a number of terms to how likely their sum is, up to a factor
 Density = Callable[[FloatArray, float, int], FloatArray]
+
+Draws = tuple[tuple[float, int], ...]  # a scale, and how many independent draws have it, of each scale
 
 CARE = 1e-12  # of the logarithm of a probability, lowered by it: more than floats lose, or any sampler lacks
 
@@ -71,6 +74,7 @@ class Law:
         quantile: from a scale, the logarithm of a probability and a number of terms to the least z >= 0 that the sum of as
             many independent draws exceeds with at most that probability, or a bound on it; None for a law of which none is
             known: nothing that it measures can be published with intervals.
+        sum_quantile: the same for draws of any scales; None for a law of which only one draw has a quantile.
         density: how likely a value of the sum of some draws is, up to a factor; None for a law whose rows are never noise alone.
         derivation: from the neighbours, the records per unit and whether the level is the root to how far one unit moves a level,
             in words; None for the Euclidean norm, where it depends on the level.
@@ -88,6 +92,7 @@ class Law:
     variance: Callable[[float], float]
     reach: Callable[[float, int, float], float]
     quantile: Callable[[float, float, int], int] | None = None
+    sum_quantile: Callable[[Draws, float], int] | None = None
     density: Density | None = None
     derivation: Callable[[str, int, bool], str] | None = None
     keeps_some: bool = False
@@ -165,3 +170,26 @@ class LevelNoise:
 
 
 NO_NOISE = LevelNoise(None, 0.0)
+
+
+def quantile_of_sum(draws: Iterable[tuple[LevelNoise, int]], log_tail: float) -> int:
+    """Return the least z >= 0 that the sum of independent draws of several levels exceeds with at most a given probability, or a bound on it.
+
+    Args:
+        draws: the noise of cells, all of one law, and how many cells have it.
+    Raises:
+        ValueError: there are several laws, or theirs has no quantiles of sums.
+    """
+    scales, laws = Counter[float](), dict[str, Law]()
+    for noise, cells in draws:
+        if noise.law is not None and cells:
+            laws[noise.law.name] = noise.law
+            scales[noise.scale] += cells * noise.terms
+    if not laws:
+        return 0
+    [law], [(scale, terms), *others] = laws.values(), scales.items()
+    if not others:
+        return LevelNoise(law, scale).quantile(log_tail, terms)
+    if law.sum_quantile is None:
+        raise ValueError(f"no interval can be stated: the law {law.name} has no quantiles of sums.")
+    return law.sum_quantile(tuple(sorted(scales.items())), log_tail)

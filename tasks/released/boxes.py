@@ -1,5 +1,6 @@
 """Boxes: the parts of a universe that questions ask for, the cells of each level that overlap them, and sums over these."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from storage.tables import NOISY
-from tasks.tree.axis import Axis, AxisLevels, IntArray
+from tasks.tree.axis import Axis, AxisLevels, BoolArray, IntArray
 from tasks.tree.frontier import locate
 from tasks.tree.keys import packed
 from tasks.tree.order import Tree
@@ -17,28 +18,29 @@ from tasks.uncertainty.intervals import NO_CAP
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boxes:
-    """Boxes of one kind: areas, or ranges of adjacent areas, of the same axis levels.
+    """Boxes of one kind: of areas of the same axis levels. Many boxes have an area of each axis; a single one may have a set of areas of each.
 
     Attributes:
         levels: per axis, the axis level; 0 for everything.
-        areas: per axis, the number of the area, or of the first one, int64, shape (boxes,); 0 for everything.
-        stops: per axis, the number of the first area after it that is outside, int64, shape (boxes,); None where each box has one area of each axis.
-        within: per axis, which rows of a table lie in the only box, so that no others are read; None where whole tables are.
+        areas: per axis, the number of the area of each box, int64, shape (boxes,); 0 for everything. Of a single box the numbers of all
+            its areas, ascending, shape (areas of the axis,).
+        within: per axis, which rows of a table lie in the single box, so that no others are read; None of many boxes, for which whole
+            tables are.
         codes: by derived column, the code of what is counted.
     """
 
     levels: AxisLevels
     areas: tuple[IntArray, ...]
-    stops: tuple[IntArray, ...] | None = None
     within: tuple[Sequence[pl.Expr], ...] | None = None
     codes: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.areas[0])
+        return len(self.areas[0]) if self.within is None else 1
 
-    def range_of(self, axis: int) -> tuple[IntArray, IntArray]:
-        """Return the first area of an axis in each box, and the first one after it that is outside, int64, shape (boxes,) each."""
-        return self.areas[axis], self.areas[axis] + 1 if self.stops is None else self.stops[axis]
+    @property
+    def cells(self) -> int:
+        """Of how many cells of its axis levels a box is made."""
+        return 1 if self.within is None else math.prod(map(len, self.areas))
 
 
 def level_of(steps: Sequence[int], axis_levels: Sequence[int]) -> int:
@@ -53,9 +55,9 @@ def level_of(steps: Sequence[int], axis_levels: Sequence[int]) -> int:
 def coarsest_boxes(tree: Tree, boxes: Boxes) -> Iterator[tuple[IntArray, Boxes]]:
     """Yield the places of boxes that are the same as coarser ones, since they are of only children, and these coarser ones, by axis levels.
 
-    A box that a question asks for comes as the coarsest one, with the rows that lie in it; a range has no parent.
+    A box that a question asks for comes as the coarsest one, with the rows that lie in it; a set has no parent.
     """
-    if boxes.within is not None or boxes.stops is not None:
+    if boxes.within is not None:
         return
     alike = [axis.coarsest_alike(of, own) for axis, of, own in zip(tree.axes, boxes.areas, boxes.levels, strict=True)]
     levels = np.array([own for _, own in alike])
@@ -64,45 +66,75 @@ def coarsest_boxes(tree: Tree, boxes: Boxes) -> Iterator[tuple[IntArray, Boxes]]
         yield chosen, Boxes(reached, tuple(areas[chosen] for areas, _ in alike))
 
 
-def fewest_areas(axis: Axis, level: int, first: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield the level and the number of the fewest areas of which a range of adjacent areas is made, in their order.
+def fewest_areas(axis: Axis, level: int, areas: IntArray) -> Iterator[tuple[int, IntArray]]:
+    """Yield the levels and the numbers of the fewest areas of which a set of areas of a level is made, fine to coarse.
 
-    Each lies inside, and what holds it does not. The range is of a level: its first area, and the first one after it that is outside,
-    have the numbers `first` and `stop`.
+    Each lies inside, and what holds it does not.
+
+    Args:
+        areas: their numbers, ascending, int64, shape (areas,).
     """
-    left, right = list[tuple[int, int]](), list[tuple[int, int]]()
-    while level:
-        begins = axis.first_child[level - 1]
-        above = int(np.searchsorted(begins, first)), int(np.searchsorted(begins, stop, side="right")) - 1
-        if above[0] >= above[1]:
-            break
-        left += [(level, number) for number in range(first, int(begins[above[0]]))]
-        right = [(level, number) for number in range(int(begins[above[1]]), stop)] + right
-        level, (first, stop) = level - 1, above
-    yield from [*left, *((level, number) for number in range(first, stop)), *right]
+    while level and len(areas):
+        parents, of_area, inside = np.unique(axis.parent[level - 1][areas], return_inverse=True, return_counts=True)
+        is_whole = inside == axis.children_of(level - 1, parents)
+        if not is_whole[of_area].all():
+            yield level, areas[~is_whole[of_area]]
+        level, areas = level - 1, parents[is_whole]
+    if len(areas):
+        yield level, areas
 
 
-def areas_met(tree: Tree, level: int, box: Boxes) -> tuple[range, ...]:
-    """Return, per axis, the numbers of the areas of a tree level that contain the area of the only box or lie in it."""
-    met = []
-    for axis, reached, asked, areas in zip(tree.axes, tree.axis_levels(level), box.levels, box.areas, strict=True):
-        if reached <= asked:
-            above = int(axis.ancestors(areas, asked, reached)[0])
-            met.append(range(above, above + 1))
-        else:
-            first, area = axis.first_descendants(asked, reached), int(areas[0])
-            met.append(range(int(first[area]), int(first[area + 1])))
-    return tuple(met)
+def as_one(tree: Tree, parts: Sequence[Boxes]) -> Boxes:
+    """Return the single boxes of a sum, a set of areas of each axis, as one: of areas of the finest level of each axis."""
+    if len(parts) == 1:
+        return parts[0]
+    levels, areas, within = list[int](), list[IntArray](), list[Sequence[pl.Expr]]()
+    for number, axis in enumerate(tree.axes):
+        sides = {box.levels[number]: (box.areas[number], (box.within or ())[number]) for box in parts}
+        finest = max(sides)
+        of_levels = [areas_at(axis, of, own, finest) for own, (of, _) in sides.items()]
+        rows = [of for _, of in sides.values()]
+        levels.append(finest)
+        areas.append(np.sort(np.concatenate(of_levels)))
+        within.append(rows[0] if len(rows) == 1 else [pl.any_horizontal(pl.all_horizontal(*of) for of in rows)])
+    return Boxes(tuple(levels), tuple(areas), tuple(within), parts[0].codes)
 
 
-def areas_below(tree: Tree, level: int, areas: Sequence[range]) -> tuple[range, ...]:
+def areas_at(axis: Axis, areas: IntArray, level: int, at: int) -> IntArray:
+    """Return the areas of a level that contain some areas of another or lie in them, ascending, int64."""
+    if at == level:
+        return areas
+    if at < level:
+        return np.unique(axis.ancestors(areas, level, at))
+    first = axis.first_descendants(level, at)
+    many = np.diff(first)[areas]
+    inside: IntArray = np.arange(many.sum()) + np.repeat(first[areas] - np.cumsum(many) + many, many)
+    return inside
+
+
+def areas_met(tree: Tree, level: int, box: Boxes) -> tuple[IntArray, ...]:
+    """Return, per axis, the numbers of the areas of a tree level that contain areas of a single box or lie in them, ascending, int64."""
+    return tuple(
+        areas_at(axis, areas, asked, reached)
+        for axis, reached, asked, areas in zip(tree.axes, tree.axis_levels(level), box.levels, box.areas, strict=True)
+    )
+
+
+def areas_below(tree: Tree, level: int, areas: Sequence[IntArray]) -> tuple[IntArray, ...]:
     """Return, per axis, the numbers of the areas of all children of the cells that have the given areas."""
     refined = tree.steps[level]
-    first_child = tree.axes[refined].first_child[tree.axis_levels(level)[refined]]
+    own, axis = tree.axis_levels(level)[refined], tree.axes[refined]
     return tuple(
-        range(int(first_child[of_axis.start]), int(first_child[of_axis.stop])) if axis == refined else of_axis
-        for axis, of_axis in enumerate(areas)
+        areas_at(axis, of_axis, own, own + 1) if number == refined else of_axis for number, of_axis in enumerate(areas)
     )
+
+
+def lying_in(tree: Tree, level: int, inside: Sequence[IntArray], areas: Sequence[IntArray]) -> BoolArray:
+    """Return which cells of a level have, of every axis, one of some areas, shape (cells,)."""
+    found = np.ones(len(areas[0]), dtype=bool)
+    for size, chosen, own in zip(tree.sizes(level), inside, areas, strict=True):
+        found &= np.bincount(chosen, minlength=size).astype(bool)[own]
+    return found
 
 
 def most_leaves(tree: Tree, level: int, boxes: Boxes) -> IntArray:
@@ -110,7 +142,8 @@ def most_leaves(tree: Tree, level: int, boxes: Boxes) -> IntArray:
     most = np.ones(len(boxes), dtype=np.int64)
     for axis, own, asked, areas in zip(tree.axes, tree.axis_levels(level), boxes.levels, boxes.areas, strict=True):
         inside = np.diff(axis.first_descendants(own, axis.depth))
-        most *= np.maximum.reduceat(inside, axis.first_descendants(asked, own)[:-1])[areas]
+        of_areas = np.maximum.reduceat(inside, axis.first_descendants(asked, own)[:-1])[areas]
+        most *= of_areas if boxes.within is None else of_areas.max()
     return most
 
 
@@ -189,7 +222,7 @@ class Met:
         return cls(table, groups.numbers, len(groups), which)
 
     @classmethod
-    def whole(cls, table: Table, rows: IntArray | None = None) -> "Met":
+    def whole(cls, table: Table, rows: BoolArray | None = None) -> "Met":
         """Return a table of which one box meets all rows, or those that are marked."""
         numbers = np.zeros(len(table), dtype=np.int64) if rows is None else np.where(rows, 0, 1)
         return cls(table, numbers, 1, np.zeros(1, dtype=np.int64))
@@ -269,6 +302,8 @@ def _keys(areas: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
 def possible_cells(tree: Tree, level: int, boxes: Boxes) -> Any:
     """Return how many cells of a level each box meets, shape (boxes,): int64, or whole numbers of any size where that is too small."""
     kind = np.int64 if tree.possible_cells(level) < NO_CAP else object
+    if boxes.within is not None:
+        return np.array([math.prod(map(len, areas_met(tree, level, boxes)))], dtype=kind)
     possible: Any = np.ones(len(boxes), dtype=kind)
     for axis, reached, asked, areas in zip(tree.axes, tree.axis_levels(level), boxes.levels, boxes.areas, strict=True):
         if reached > asked:

@@ -2,21 +2,25 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from storage.tables import HIGH, LOW
 from tasks.format.entries import AboveNoise, Deviations, LevelIntervals, NoiseRows, Promise, Signal
 from tasks.format.tables import Rows, SlicedRows
+from tasks.laws.law import LevelNoise
 from tasks.released.boxes import Boxes, Met, coarsest_boxes, level_of
+from tasks.released.explanations import describe_pieces
 from tasks.released.sources.protocol import Source
 from tasks.released.sources.published import FolderSource
 from tasks.tree.axis import AxisLevels, BoolArray, FloatArray, IntArray
 from tasks.uncertainty.intervals import rounding_step
 from tasks.uncertainty.noise_rows import Shares
+
+NO_NOISY = "sum of rows; no interval follows from them, since the noisy counts are not published"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,21 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """The noisy number behind the interval of a sum: the true count, and independent draws of noise.
+
+    Attributes:
+        noisy: records.
+        draws: by the number of the level or view where they were drawn, their noise, and how many cells have it.
+        is_of_cells: whether each draw is that of a cell inside, added once. Otherwise some are taken off, as in differences of tails.
+    """
+
+    noisy: int
+    draws: Mapping[int, tuple[LevelNoise, int]]
+    is_of_cells: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Answers:
     """What a release says of boxes, shape (boxes,) each.
 
@@ -77,6 +96,7 @@ class Answers:
         cells: numbers of cells, each int64, where known: `possible`, `released` (with a count other than 0), `measured`, and `dropped`,
             which were not measured because a cell above them was dropped. Also `dropped_under`, the number of those cells above, and
             `cap`, the most records that they count together; `leaves`; and `added`, the cells whose noisy counts the interval adds up.
+        drawn: of a single box or sum, the noisy number behind its interval; None where there is none, or not one alone.
     """
 
     count: IntArray
@@ -86,6 +106,7 @@ class Answers:
     how: Callable[[int], str]
     cells: Mapping[str, IntArray] = field(default_factory=dict)
     deviation: FloatArray | None = None
+    drawn: Drawn | None = None
 
     def with_those(self, chosen: IntArray, others: "Answers") -> "Answers":
         """Return these answers, with others in place of the boxes that are `chosen`, where those state an interval."""
@@ -131,12 +152,7 @@ class Estimate(ABC):
     The same code says it of a folder that is being written and of one that was published, and only of that are questions asked. An interval
     covers the true count of a box that is fixed beforehand with the stated probability, or with another one, or together with
     those of all other boxes.
-
-    Attributes:
-        takes_ranges: whether boxes may have ranges of areas. The answers about others are sums of those about the fewest areas.
     """
-
-    takes_ranges: ClassVar[bool] = False
 
     def __init__(self, source: Source) -> None:
         self.source, self._known = source, dict[int, Known]()
@@ -192,6 +208,21 @@ class Estimate(ABC):
     @abstractmethod
     def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of boxes of one kind by what was measured at their axis levels."""
+
+    def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+        """Return what is said of the sum of single boxes that share nothing, and together are a set of areas of each axis.
+
+        Each misses with an equal part of the probability, unless a family knows better.
+        """
+        miss = (1 - self._confidence(confidence)) / (1 if simultaneous else len(parts))
+        found = [self.answers(box, confidence=1 - miss, simultaneous=simultaneous) for box in parts]
+        if len(parts) == 1:
+            return found[0]
+        count, low, high = np.sum([(of.count, of.low, of.high) for of in found], axis=0)
+        is_known = simultaneous or self.folder.manifest.noisy_counts  # otherwise rows have a probability of their own
+        without = next((of.how(0) for of in found if not of.stated[0]), None if is_known else NO_NOISY)
+        how = without or describe_pieces(len(parts), simultaneous=simultaneous)
+        return Answers(count, low, high, np.array([without is None]), lambda _: how)
 
     def absent_high(self, level: int, most_cells: int) -> int | None:
         """Return what the interval of no cell of a level without a row goes beyond, records; None where none is stated.

@@ -37,21 +37,13 @@ def describe_leaves(leaves: int, *, are_known: bool = True) -> str:
 
 
 def describe_pieces(pieces: int, *, simultaneous: bool) -> str:
-    """Return how a range was put together from areas."""
-    if pieces == 1:
-        return "the range is one area"
-    held = "" if simultaneous else f", each of which misses with 1/{pieces:,} of the probability"
-    return f"sum of the {pieces:,} areas that the range is made of, and of their intervals{held}"
-
-
-def explain_pieces(pieces: int, threshold: int) -> str:
-    """Return why a range has no interval, where those of its areas do not follow from noisy counts."""
-    why = (
-        f"leaves below the threshold of {threshold:,} may be missing"
-        if threshold
-        else "the noisy counts are not published"
+    """Return how a sum was put together from parts whose noise is not added up."""
+    if simultaneous:
+        return f"sum of {pieces:,} parts, whose intervals all hold at once"
+    return (
+        f"sum of {pieces:,} parts at different levels; which cells were measured at one depends on the noise of another, so their noise is"
+        f" not added up: each interval misses with 1/{pieces:,} of the probability"
     )
-    return f"sum of the {pieces:,} areas that the range is made of; no interval: {why}"
 
 
 def describe_row(entry: LevelEntry) -> str:

@@ -1,6 +1,7 @@
 """The estimate of group sizes: numbers of groups whose intervals follow from two noisy counts each."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -9,9 +10,9 @@ import numpy as np
 from storage.tables import COUNT, INTERVAL, SIMULTANEOUS
 from tasks.format.entries import Signal
 from tasks.format.tables import Rows
-from tasks.laws.law import LevelNoise
+from tasks.laws.law import LevelNoise, quantile_of_sum
 from tasks.released.boxes import Boxes, each
-from tasks.released.estimate import Answers, Estimate, Known, without_intervals
+from tasks.released.estimate import NO_NOISY, Answers, Drawn, Estimate, Known, without_intervals
 from tasks.released.sources.protocol import Source
 from tasks.sizes.intervals import log_tail_of_sizes, own_source, regions_inside, signals_of_sizes, source_of
 from tasks.sizes.task import by_region
@@ -85,6 +86,27 @@ class MeasuredSizes:
             terms = self._draws((stop - first) * each_bears)
         terms[-1] -= is_last
         return SizesNoisy(of_each[:, first:stop].sum(axis=1), terms)
+
+    def of_set(self, regions: IntArray, sizes: IntArray) -> tuple[int, int]:
+        """Return the noisy number of groups of any sizes in any regions, by their places, and how many draws it bears.
+
+        With 1 for each size inside and 0 for others, a tail is added where a run of sizes begins and taken off where it has ended; so are the
+        sums of a chain, which runs through the regions of one size, and then through those of the next.
+        """
+        sizes = sizes[sizes < self.sizes]
+        if self.groups is not None and 0 in sizes:
+            others, terms = self.of_set(regions, np.setdiff1d(np.arange(self.sizes), sizes))
+            return int(self.groups[regions].sum()) - others, terms
+        skipped = 0 if self.groups is None else 1
+        inside = np.zeros((len(self.noisy), self.sizes - skipped), dtype=np.int64)
+        inside[np.ix_(regions, sizes - skipped)] = 1
+        noisy, many = self.noisy[:, skipped:], np.ones(len(self.noisy), dtype=np.int64)
+        if self.statistic == "chain":
+            signs = np.diff(inside.T.ravel(), prepend=0).reshape(-1, len(self.noisy)).T
+        else:
+            signs = inside if self.statistic == "sizes" else np.diff(inside, axis=1, prepend=0)
+            many = many if self.inside is None else self.inside
+        return int((noisy * signs).sum()), int(many @ np.count_nonzero(signs, axis=1))
 
     def _draws(self, of_one: int) -> IntArray:
         """Return how many draws a number of each region bears, given that of a region that was measured itself; int64, shape (regions,)."""
@@ -205,8 +227,6 @@ _MEASURED = {
 class SizesEstimate(Estimate):
     """What is said of numbers of groups, in regions and ranges of sizes. A level's intervals follow from the measured level that says most about its regions."""
 
-    takes_ranges = True
-
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self._noises = {part.level: part.noise for part in source.levels if part.is_measured}
@@ -254,8 +274,8 @@ class SizesEstimate(Estimate):
             noisy = by_region(tree, source, self.source.noisy(source))
         else:
             begins = begins[region : region + 2]
-            inside = range(int(begins[0]), int(begins[1]))
-            cells = self.folder.noisy(source, [inside, range(tree.sizes(source)[1])])
+            inside = np.arange(*begins)
+            cells = self.folder.noisy(source, [inside, np.arange(tree.sizes(source)[1])])
             noisy = cells.reshape(-1, len(inside)).T
         sums = np.add.reduceat(noisy, begins[:-1] - begins[0], axis=0)
         return MeasuredSizes(self.source.statistic, sums, self._noises[source], groups, np.diff(begins))
@@ -268,14 +288,14 @@ class SizesEstimate(Estimate):
         count = met.sums(COUNT)
         if not source.manifest.noisy_counts:
             kind = SIMULTANEOUS if simultaneous else INTERVAL
-            why = "sum of rows; no interval follows from them, since the noisy counts are not published"
             if kind[0] not in met.table.columns.columns or (level and not boxes.levels[1]):
-                return without_intervals(count, why)
+                return without_intervals(count, NO_NOISY)
             low, high = (met.sums(end) for end in kind)
-            of_row, stated = f"the cell of level {level}, from its row in the table", met.rows == 1
-            if boxes.stops is not None:
-                stated &= boxes.stops[1] == boxes.areas[1] + 1
-            return Answers(count, low, high, stated, lambda box: of_row if stated[box] else why)
+            of_row, stated = (
+                f"the cell of level {level}, from its row in the table",
+                (met.rows == 1) & (boxes.cells == 1),
+            )
+            return Answers(count, low, high, stated, lambda box: of_row if stated[box] else NO_NOISY)
         measured, places, number = self._measured_in(level, boxes, simultaneous=simultaneous)
         noisy, terms = self._noisy_in(measured, places, boxes)
         alpha, noise = 1 - self._confidence(confidence), measured.noise
@@ -287,8 +307,32 @@ class SizesEstimate(Estimate):
         cap = NO_CAP if measured.groups is None else measured.groups[places]
         low, high = intervals(noisy, margin, cap, count)
         return Answers(
-            count, low, high, np.ones(len(boxes), dtype=bool), lambda box: self._how(number, int(terms[box]))
+            count, low, high, np.ones(len(boxes), dtype=bool), lambda box: self._how([number], int(terms[box]))
         )
+
+    def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+        """Return what is said of the sum of single boxes: what is in different regions, or measured at different levels, is independent."""
+        source, log_tail = self.folder, math.log((1 - self._confidence(confidence)) / 2)
+        if not source.manifest.noisy_counts:
+            return super().sum_of(parts, confidence=confidence, simultaneous=simultaneous)
+        count, noisy, cap, draws = np.zeros(1, dtype=np.int64), 0, 0, dict[int, tuple[LevelNoise, int]]()
+        for box in parts:
+            level = source.level_of(box)
+            count += source.rows_met(source.manifest.levels[level], box).sums(COUNT)
+            measured, places, number = self._measured_in(level, box, simultaneous=simultaneous)
+            of_box, terms = measured.of_set(places, box.areas[1] if box.levels[1] else np.arange(measured.sizes))
+            draws[number] = measured.noise, terms + draws.get(number, (measured.noise, 0))[1]
+            noisy += of_box
+            cap += NO_CAP if measured.groups is None else int(measured.groups[places].sum())
+        if simultaneous:
+            log_tail -= math.log(sum(part.cells for part in source.levels if not part.summed))
+            margin = sum(terms * noise.quantile(log_tail) for noise, terms in draws.values())
+        else:
+            margin = quantile_of_sum(draws.values(), log_tail)
+        low, high = intervals(np.array([noisy]), margin, min(cap, NO_CAP), count)
+        how = self._how([*draws], sum(terms for _, terms in draws.values()))
+        drawn = Drawn(noisy, draws, is_of_cells=False)
+        return Answers(count, low, high, np.ones(1, dtype=bool), lambda _: how, drawn=drawn)
 
     def _measured_in(self, level: int, boxes: Boxes, *, simultaneous: bool) -> tuple[MeasuredSizes, IntArray, int]:
         """Return what was measured of regions, the place of the region of each box in it, and the level at which that was.
@@ -299,12 +343,11 @@ class SizesEstimate(Estimate):
         source, statistic, regions = self.folder, self.source.statistic, boxes.areas[0]
         own = own_source(level, self._noises)
         number = own if simultaneous else source_of(source.tree, level, statistic, self._noises)
-        is_one = boxes.within is not None and statistic != "chain"
+        is_one = boxes.within is not None and len(regions) == 1 and statistic != "chain"
         places, groups = np.zeros_like(regions) if is_one else regions, None
         if source.has_groups:
-            all_sizes = Boxes(
-                (boxes.levels[0], 0), (regions, 0 * regions), within=boxes.within and (boxes.within[0], ())
-            )
+            of_one = (boxes.within[0], ()) if is_one and boxes.within else None
+            all_sizes = Boxes((boxes.levels[0], 0), (regions, 0 * regions), of_one)
             of_boxes = source.rows_met(source.manifest.levels[level], all_sizes).sums(COUNT)
             groups = np.zeros(1 if is_one else source.tree.sizes(max(level, 1))[0], dtype=np.int64)
             groups[places] = of_boxes
@@ -312,16 +355,18 @@ class SizesEstimate(Estimate):
 
     def _noisy_in(self, measured: MeasuredSizes, places: IntArray, boxes: Boxes) -> tuple[IntArray, IntArray]:
         """Return the noisy numbers of groups of the sizes of boxes, and how many draws each bears, int64, shape (boxes,) each."""
-        first, stop = boxes.range_of(1) if boxes.levels[1] else (np.zeros_like(places), places * 0 + measured.sizes)
+        first = boxes.areas[1] if boxes.levels[1] else np.zeros_like(places)
+        stop = first + 1 if boxes.levels[1] else first + measured.sizes
         noisy, terms = (np.zeros(len(boxes), dtype=np.int64) for _ in range(2))
         for begin, end in {*zip(first.tolist(), stop.tolist(), strict=True)}:
             chosen, of_sizes = (first == begin) & (stop == end), measured.between(begin, end)
             noisy[chosen], terms[chosen] = of_sizes.counts[places[chosen]], of_sizes.terms[places[chosen]]
         return noisy, terms
 
-    def _how(self, source: int, terms: int) -> str:
+    def _how(self, sources: Sequence[int], terms: int) -> str:
         """Return from what an interval follows, in words."""
         if not terms:
             return "all groups of the public list"
         of = _MEASURED[self.source.statistic].format("one of the" if terms == 1 else f"{terms:,}")
-        return f"sum of rows; the interval follows from {of}, measured at level {source}"
+        where = f"level{'s' * (len(sources) > 1)} {', '.join(map(str, sorted(sources)))}"
+        return f"sum of rows; the interval follows from {of}, measured at {where}"

@@ -1,7 +1,7 @@
 r"""Intervals around sums of cells, from sealed noisy counts. They cover the true count of every fixed box, whatever was pruned.
 
-A query asks for a box: one area of each axis. Its level k is the coarsest level whose whole cells make up the box. Consider the
-noise of all cells that could be measured, as if all of it had been drawn in advance. L levels have noise, and a of them are above
+A query asks for a box: one area of each axis, or a set of areas of each. Its level k is the coarsest level whose whole cells make up the
+box. Consider the noise of all cells that could be measured, as if all of it had been drawn in advance. L levels have noise, and a of them are above
 k. Each of those uses δ of α, and level k uses the rest.
 
 - Which cells of level k are measured follows from the noise above k alone. Given that, the noise of those in the box, n of
@@ -73,10 +73,16 @@ def box_intervals(
     *above, own = levels
     share = above_share(noises, confidence)
     most = [_most_of(met, noise, below, share) for met, (noise, below) in zip(above, pairwise(noises), strict=False)]
-    tail = 1 - confidence - share * sum(map(bool, noises[: len(above)]))
-    z = each(own.met.rows, lambda terms: noises[len(above)].quantile(math.log(tail / 2), terms))
+    log_tail = own_log_tail(noises, len(above), confidence)
+    z = each(own.met.rows, lambda terms: noises[len(above)].quantile(log_tail, terms))
     total = own.met.sums(NOISY)
     return _under(levels, most, np.maximum(total - z, 0), np.maximum(total + z, 0), count)
+
+
+def own_log_tail(noises: Sequence[LevelNoise], level: int, confidence: float) -> float:
+    """Return the logarithm of the probability with which the noise of the boxes' own level may go beyond z, to one side."""
+    share = above_share(noises, confidence)
+    return math.log((1 - confidence - share * sum(map(bool, noises[:level]))) / 2)
 
 
 def _most_of(met: MetCells, noise: LevelNoise, noise_below: LevelNoise, share: float) -> tuple[IntArray, IntArray]:

@@ -9,7 +9,8 @@ stated probability.
 """
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,9 +20,9 @@ from storage.tables import COUNT, HIGH, LOW, NOISY
 from tasks.format.entries import LevelEntry, Signal, ViewEntry
 from tasks.format.published_tree import derived_places
 from tasks.format.tables import Rows
-from tasks.laws.law import LevelNoise
+from tasks.laws.law import LevelNoise, quantile_of_sum
 from tasks.released.boxes import Boxes, Met, areas_met, each, possible_cells
-from tasks.released.estimate import Answers, Estimate, Known
+from tasks.released.estimate import Answers, Drawn, Estimate, Known
 from tasks.released.explanations import describe_level, explain_missing_simultaneous
 from tasks.released.sources.published import PLACE
 from tasks.tree.axis import BoolArray, IntArray
@@ -30,6 +31,11 @@ from tasks.uncertainty.intervals import rounded_outwards, row_log_tail
 from tasks.uncertainty.sources import MeasuredSums, below_zero, best_source, measured_sums, single
 
 Ends = tuple[IntArray, IntArray]
+
+
+_SAYS_MOST = ": of what was measured, it says most about this question"
+_AT_MOST_ALL = "sum of rows; the noisy counts are not published, so all that is known is that it is at most the total"
+_NO_CELL = "no cell: by the public tables, these codes do not occur together"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +50,7 @@ class Sums:
         rows: the sums of the ends of the published intervals of the cells; looked at where `noisy` is None.
         noise: of one cell.
         where: the level or view, in words.
+        number: where its cells were measured.
     """
 
     is_known: BoolArray
@@ -53,6 +60,7 @@ class Sums:
     rows: Ends
     noise: LevelNoise
     where: str
+    number: int
 
     @property
     def variance(self) -> NDArray[np.float64]:
@@ -61,8 +69,11 @@ class Sums:
 
     def how(self, box: int) -> str:
         """Return of what a box is made, in words."""
-        cells = int(self.cells[box])
-        return f"the cell of {self.where}" if cells == 1 else f"sum of {cells:,} cells of {self.where}"
+        return _in_words(self.where, int(self.cells[box]))
+
+
+def _in_words(where: str, cells: int) -> str:
+    return f"the cell of {where}" if cells == 1 else f"sum of {cells:,} cells of {where}"
 
 
 class TogetherEstimate(Estimate):
@@ -130,7 +141,7 @@ class TogetherEstimate(Estimate):
         low, high, added = np.zeros_like(count), np.maximum(everything, count), np.zeros_like(count)
         for number in np.unique(best[is_known]).tolist():
             chosen, part = (best == number) & is_known, parts[number]
-            ends = self.interval(part, count, self._confidence(confidence))
+            ends = self.interval([part], count, self._confidence(confidence))
             low, high = np.where(chosen, ends[0], low), np.where(chosen, ends[1], high)
             added = np.where(chosen, part.cells, added)
 
@@ -138,13 +149,41 @@ class TogetherEstimate(Estimate):
             if simultaneous:
                 return explain_missing_simultaneous(int(added[box]))
             if not is_known[box]:
-                return "sum of rows; the noisy counts are not published, so all that is known is that it is at most the total"
-            if not added[box]:
-                return "no cell: by the public tables, these codes do not occur together"
-            return f"{parts[best[box]].how(box)}: of what was measured, it says most about this question"
+                return _AT_MOST_ALL
+            return f"{parts[best[box]].how(box)}{_SAYS_MOST}" if added[box] else _NO_CELL
 
         stated = np.full(len(boxes), not simultaneous)
         return Answers(np.where(is_known & (added == 0), 0, count), low, high, stated, how, {"added": added})
+
+    def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+        """Return what is said of the sum of single boxes, each by the part that has the least variance of it.
+
+        Boxes share no cell of a part, and different parts are measured by themselves: the noise is one sum of independent draws.
+        """
+        manifest = self.folder.manifest
+        every = [self.sums_of(box, [*manifest.levels, *manifest.views]) for box in parts]
+        best = [min(of, key=lambda part: float(part.variance[0])) for of in every]
+        count = np.sum([of[0].count for of in every], axis=0)  # the leaves make up every box, with whatever codes
+        if not simultaneous and all(np.isfinite(of.variance[0]) for of in best):
+            return self.said(best, count, self._confidence(confidence), _SAYS_MOST)
+        added = sum(int(of.cells[0]) for of in best if np.isfinite(of.variance[0]))
+        how = explain_missing_simultaneous(added) if simultaneous else _AT_MOST_ALL
+        high, stated = self.folder.table(manifest.levels[0]).column(HIGH), np.array([not simultaneous])
+        return Answers(count, 0 * count, np.maximum(high, count), stated, lambda _: how, {"added": np.array([added])})
+
+    def said(self, sums: Sequence[Sums], count: IntArray, confidence: float, why: str) -> Answers:
+        """Return what is said of the sum of single boxes by sums of cells; `why` ends how it was put together, in words."""
+        draws, cells_of = dict[int, tuple[LevelNoise, int]](), Counter[str]()
+        for of in sums:
+            draws[of.number] = of.noise, draws.get(of.number, (of.noise, 0))[1] + int(of.cells[0])
+            cells_of[of.where] += int(of.cells[0])
+        low, high = self.interval(sums, count, confidence)
+        noisy, added = [int(of.noisy[0]) for of in sums if of.noisy is not None], np.array([cells_of.total()])
+        drawn = Drawn(sum(noisy), draws) if len(noisy) == len(sums) else None
+        how = " and ".join(_in_words(*of) for of in cells_of.items()).replace(" and sum of ", " and ")
+        how = f"{how}{why}" if added[0] else _NO_CELL
+        stated = np.ones(1, dtype=bool)
+        return Answers(np.where(added, count, 0), low, high, stated, lambda _: how, {"added": added}, drawn=drawn)
 
     def sums_of(self, boxes: Boxes, parts: list[LevelEntry] | list[ViewEntry]) -> list[Sums]:
         """Return boxes as sums of cells of each of some parts whose whole cells make them up."""
@@ -178,10 +217,11 @@ class TogetherEstimate(Estimate):
                 cells, noisy = self._noisy_sums(part.level, boxes)
                 is_known[:] = True
             else:
-                is_cell = source.levels_of(part.axes) == boxes.levels and part.source == part.level
+                is_cell = source.levels_of(part.axes) == boxes.levels and part.source == part.level and boxes.cells == 1
                 is_known = (cells == 1) & is_cell
         ends, noise = (met.sums(LOW), met.sums(HIGH)), source.parts[part.level].noise
-        return Sums(is_known, cells, noisy, met.sums(COUNT), ends, noise, where)
+        number = part.level if part.same_as is None else part.same_as
+        return Sums(is_known, cells, noisy, met.sums(COUNT), ends, noise, where, number)
 
     def _noisy_sums(self, level: int, boxes: Boxes) -> tuple[IntArray, IntArray]:
         """Return how many cells of a level are in boxes and have their codes, and the sums of their noisy counts; all are measured."""
@@ -199,18 +239,25 @@ class TogetherEstimate(Estimate):
             return many, Met.of(tree, source.cells(level), boxes).sums(NOISY)
         return many, np.array([source.noisy(level, areas_met(tree, level, boxes)).sum()])
 
-    def interval(self, of: Sums, count: IntArray, confidence: float) -> Ends:
-        """Return the intervals that a part gives, with the released counts inside, and no further than an exact total."""
-        alpha = 1 - confidence
-        log_tail = math.log(alpha / 2)
-        if of.noisy is None:
-            one = of.noise.quantile(log_tail)
-            further = each(of.cells, lambda k: k * (of.noise.quantile(math.log(alpha / 2 / k)) - one) if k else 0)
-            low, high = np.maximum(of.rows[0] - further, 0), of.rows[1] + further
+    def interval(self, sums: Sequence[Sums], count: IntArray, confidence: float) -> Ends:
+        """Return the intervals that parts give, with the released counts inside, and no further than an exact total; several give that of their sum.
+
+        Without noisy counts, the intervals of the rows of n cells are widened until each misses with 1/n of the probability.
+        """
+        log_tail, cells = math.log((1 - confidence) / 2), np.sum([of.cells for of in sums], axis=0)
+        if any(of.noisy is None for of in sums):
+            low, high = np.sum([of.rows for of in sums], axis=0)
+            stated = math.log((1 - self.source.intervals.confidence) / 2)
+            for noise, own in ((of.noise, of.cells) for of in sums):
+                z = each(cells, lambda n: noise.quantile(log_tail - math.log(n)) if n else 0)  # noqa: B023
+                further = own * (z - noise.quantile(stated))
+                low, high = np.maximum(low - further, 0), high + further
         else:
-            z = each(of.cells, lambda terms: of.noise.quantile(log_tail, terms))
-            low, high = np.maximum(of.noisy - z, 0), np.maximum(of.noisy + z, 0)
+            noisy = np.sum([of.noisy for of in sums if of.noisy is not None], axis=0)
+            draws = [(of.noise, int(of.cells[0])) for of in sums[1:]]
+            z = each(sums[0].cells, lambda n: quantile_of_sum([(sums[0].noise, n), *draws], log_tail))
+            low, high = np.maximum(noisy - z, 0), np.maximum(noisy + z, 0)
             if (total := self.source.total) is not None:
                 high = np.minimum(high, total)
         low, high = np.minimum(low, count), np.maximum(high, count)
-        return np.where(of.cells > 0, low, 0), np.where(of.cells > 0, high, 0)
+        return np.where(cells > 0, low, 0), np.where(cells > 0, high, 0)

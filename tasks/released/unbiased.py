@@ -1,6 +1,7 @@
 """What a release says of which every node was measured: unbiased counts, with intervals by their exact variances."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 import numpy as np
@@ -9,19 +10,21 @@ from storage.releases.terms import GRID
 from storage.tables import COUNT
 from tasks.format.entries import Signal
 from tasks.format.tables import Rows
-from tasks.released.boxes import Boxes, fewest_areas, level_of, possible_cells
+from tasks.released.boxes import Boxes, areas_at, level_of, possible_cells
 from tasks.released.estimate import Answers, Estimate, Known, without_intervals
 from tasks.released.sources.protocol import Misfit, Source, measured_cells
-from tasks.tree.axis import AxisLevels, FloatArray, IntArray
+from tasks.tree.axis import AxisLevels, BoolArray, FloatArray, IntArray
 from tasks.tree.frontier import taking
 from tasks.tree.views import Partition, leaves_of, level_view
 from tasks.unbiased.deviations import ReleasedCounts, pair_precisions, released_counts
 from tasks.unbiased.grid import grid_of
 from tasks.unbiased.least_squares import least_squares, precisions_of
-from tasks.unbiased.variance import tree_variances
+from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
 from tasks.uncertainty.intervals import NO_CAP, intervals
 
 _SHOWN = 6  # areas that an explanation names
+
+Areas = set[tuple[int, int]]  # of an axis, by their levels and numbers
 
 
 _CLOSE = 1e-6  # records: by how much sums of floats on another machine may differ
@@ -38,9 +41,7 @@ def _has_parts_of(source: Source, *, is_grid: bool) -> bool:
 
 
 class UnbiasedEstimate(Estimate):
-    """What is said of a tree of which every node was measured, or of a grid of two of which every pair was; of boxes of areas and ranges."""
-
-    takes_ranges = True
+    """What is said of a tree of which every node was measured, or of a grid of two of which every pair was; of any sets of areas."""
 
     def __init__(self, source: Source) -> None:
         """Compute the variances of all levels."""
@@ -130,8 +131,6 @@ class UnbiasedEstimate(Estimate):
     def deviations(self, boxes: Boxes) -> FloatArray:
         """Return the standard deviations of the counts of boxes, float64, shape (boxes,), records."""
         tree, released, level = self.source.tree, self._counts, self.folder.level_of(boxes)
-        if boxes.stops is not None:  # one box
-            return released.box_deviation(*self._leaves(boxes))
         if released.is_grid or tree.axis_levels(level) == boxes.levels:
             return released.with_rounding(released.variances.of_cells(boxes.levels, boxes.areas))
         variances, runs = released.variances.of_boxes(*self._leaves(boxes)), self._runs(boxes, level)
@@ -144,33 +143,82 @@ class UnbiasedEstimate(Estimate):
         """Return how many cells the level of some axis levels has."""
         return self.source.tree.possible_cells(level_of(self.folder.folder.steps, levels))
 
-    def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:  # noqa: ARG002
-        """Return what is said of boxes.
-
-        An interval that holds with all others is the sum of those of the fewest nodes, by a bound that takes no normal law.
-        """
-        source, released = self.folder, self._counts
-        count = source.rows_met(source.manifest.levels[source.level_of(boxes)], boxes).sums(COUNT)
-        deviation, stated = self.deviations(boxes), np.ones(len(boxes), dtype=bool)
+    def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
+        """Return what is said of boxes."""
         first, stop = self._leaves(boxes)
-        if simultaneous:
-            of_box = [
-                released.whole_margins([of[[box]] for of in first], [of[[box]] for of in stop])
-                for box in range(len(boxes))
-            ]
-            margin = np.array([width for width, _ in of_box], dtype=np.int64)
-        else:
-            margin = released.box_margin(deviation)
+        every = [in_ranges([of[[box]] for of in first], [of[[box]] for of in stop]) for box in range(len(boxes))]
+        at_once = [self._counts.whole_margins(of) for of in every] if simultaneous else []
+        leaves = np.prod([end - begin for begin, end in zip(first, stop, strict=True)], axis=0)
+
+        def named(box: int) -> list[Areas]:
+            return [{(level, int(of[box]))} for level, of in zip(boxes.levels, boxes.areas, strict=True)]
+
+        return self._said(self._count(boxes), self.deviations(boxes), at_once, confidence, named, leaves)
+
+    def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+        """Return what is said of the sum of single boxes, whose leaves are all areas of a set of each axis."""
+        chosen, count = self._chosen(parts), np.sum([self._count(box) for box in parts], axis=0)
+        at_once = [self._counts.whole_margins(in_sets(chosen))] if simultaneous else []
+        leaves = np.array([math.prod(int(np.count_nonzero(of)) for of in chosen)])
+        named: list[Areas] = [
+            {(box.levels[number], area) for box in parts for area in box.areas[number].tolist()}
+            for number in range(len(chosen))
+        ]
+        deviation = self._counts.box_deviation(in_sets(chosen))
+        return self._said(count, deviation, at_once, confidence, lambda _: named, leaves)
+
+    def _said(
+        self,
+        count: IntArray,
+        deviation: FloatArray,
+        at_once: Sequence[tuple[int, int]],
+        confidence: float | None,
+        named: Callable[[int], list[Areas]],
+        leaves: IntArray,
+    ) -> Answers:
+        """Return answers by deviations; or by bounds that take no normal law, those of the fewest nodes, which hold with all others."""
+        margin = self._counts.box_margin(deviation, self._confidence(confidence))
+        if at_once:
+            margin = np.array([width for width, _ in at_once], dtype=np.int64)
 
         def how(box: int) -> str:
-            if not simultaneous:
-                return self._how(boxes, box, is_exact=not deviation[box])
-            pieces = of_box[box][1]
+            if not at_once:
+                return self._how(named(box), is_exact=not deviation[box])
+            pieces = at_once[box][1]
             return f"sum of {pieces:,} {'node' if pieces == 1 else 'nodes'}, whose intervals all hold at once"
 
-        low, high = intervals(count, margin, NO_CAP if released.total is None else released.total, count)
-        leaves = np.prod([end - begin for begin, end in zip(first, stop, strict=True)], axis=0)
-        return Answers(count, low, high, stated, how, {"leaves": leaves}, deviation)
+        low, high = intervals(count, margin, NO_CAP if self._counts.total is None else self._counts.total, count)
+        return Answers(count, low, high, np.ones(len(count), dtype=bool), how, {"leaves": leaves}, deviation)
+
+    @property
+    def rounding(self) -> int:
+        """By how much rounding may move the count of a box, records."""
+        return self._counts.rounding
+
+    def covariance(self, part: Sequence[Boxes], whole: Sequence[Boxes]) -> float:
+        r"""Return the covariance of a part and of a whole that holds it before rounding, records squared; they differ on one axis at most.
+
+        With the rest R, which is whole without part, :math:`2 \mathrm{Cov}(A, B) = V(A) + V(B) - V(R)`.
+        """
+        inside, of_whole = self._chosen(part), self._chosen(whole)
+        differ = [not np.array_equal(*of) for of in zip(inside, of_whole, strict=True)]
+        axis = differ.index(True) if any(differ) else 0
+        rest = [of & ~inside[axis] if number == axis else of for number, of in enumerate(of_whole)]
+        one, other, apart = (self._counts.variances.variances_of(in_sets(of))[0] for of in (inside, of_whole, rest))
+        return float(one + other - apart) / 2
+
+    def _count(self, boxes: Boxes) -> IntArray:
+        """Return the counts of boxes, the sums of their rows."""
+        source = self.folder
+        return source.rows_met(source.manifest.levels[source.level_of(boxes)], boxes).sums(COUNT)
+
+    def _chosen(self, parts: Sequence[Boxes]) -> list[BoolArray]:
+        """Return per axis which finest areas are in the sum of single boxes, shape (areas,)."""
+        found = [np.zeros(axis.areas(axis.depth), dtype=bool) for axis in self.source.tree.axes]
+        for box in parts:
+            for axis, areas, level, chosen in zip(self.source.tree.axes, box.areas, box.levels, found, strict=True):
+                chosen[areas_at(axis, areas, level, axis.depth)] = True
+        return found
 
     def absent_high(self, level: int, most_cells: int) -> int | None:  # noqa: ARG002
         """Return z of the widest interval of a cell of a level, records."""
@@ -180,9 +228,9 @@ class UnbiasedEstimate(Estimate):
         """Return per axis the first finest area in each box, and the first one after it that is outside."""
         first, stop = list[IntArray](), list[IntArray]()
         for number, (axis, level) in enumerate(zip(self.source.tree.axes, boxes.levels, strict=True)):
-            begins, (begin, end) = axis.first_descendants(level, axis.depth), boxes.range_of(number)
-            first.append(begins[begin])
-            stop.append(begins[end])
+            begins, areas = axis.first_descendants(level, axis.depth), boxes.areas[number]
+            first.append(begins[areas])
+            stop.append(begins[areas + 1])
         return first, stop
 
     def _runs(self, boxes: Boxes, level: int) -> IntArray:
@@ -204,16 +252,15 @@ class UnbiasedEstimate(Estimate):
             is_open &= ~ends
         return runs
 
-    def _how(self, boxes: Boxes, box: int, *, is_exact: bool) -> str:
-        """Return how the count of a box was put together, in words."""
+    def _how(self, named: Sequence[Areas], *, is_exact: bool) -> str:
+        """Return how the count of a set of areas of each axis was put together, in words."""
         texts = []
-        for number, (axis, level) in enumerate(zip(self.source.tree.axes, boxes.levels, strict=True)):
-            first, stop = (int(of[box]) for of in boxes.range_of(number))
-            areas = fewest_areas(axis, level, first, stop) if stop > first + 1 else [(level, first)]
-            named = [axis.codes[own - 1][area] for own, area in areas if own]
-            more = f" and {len(named) - _SHOWN:,} more" if len(named) > _SHOWN else ""
-            if named:
-                texts.append(f"{axis.name} {', '.join(named[:_SHOWN])}{more}")
+        for axis, of in zip(self.source.tree.axes, named, strict=True):
+            areas = sorted(of, key=lambda area: axis.first_descendants(area[0], axis.depth)[area[1]])
+            codes = [axis.codes[level - 1][area] for level, area in areas if level]
+            more = f" and {len(codes) - _SHOWN:,} more" if len(codes) > _SHOWN else ""
+            if codes:
+                texts.append(f"{axis.name} {', '.join(codes[:_SHOWN])}{more}")
         counted = f"sum over {' × '.join(texts)}" if texts else "the total"
         if is_exact:
             return f"{counted}, published exactly"
@@ -223,8 +270,6 @@ class UnbiasedEstimate(Estimate):
 
 class CountedOnly(Estimate):
     """What a folder says that has no codebook, where every node was measured: counts alone."""
-
-    takes_ranges = True
 
     def rows(self, level: int) -> Rows:
         """Return the rows of the table alone."""

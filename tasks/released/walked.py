@@ -1,8 +1,10 @@
 """What a release says whose tree was walked: of counts that were repaired on the way down, or of sums of the leaves that alone were measured."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from operator import mul
 
 import numpy as np
 
@@ -11,8 +13,8 @@ from storage.errors import StoreError
 from storage.tables import COUNT, INTERVAL, NOISY, SIMULTANEOUS
 from tasks.format.entries import LevelEntry, Signal
 from tasks.format.tables import Rows, SlicedRows
-from tasks.released.boxes import Boxes, Met, coarsest_boxes, lifted, most_leaves, possible_cells
-from tasks.released.estimate import Answers, Estimate, Known, without_intervals
+from tasks.released.boxes import Boxes, Met, as_one, coarsest_boxes, lifted, most_leaves, possible_cells
+from tasks.released.estimate import Answers, Drawn, Estimate, Known, without_intervals
 from tasks.released.explanations import (
     describe_below_threshold,
     describe_cells,
@@ -24,7 +26,7 @@ from tasks.released.explanations import (
 )
 from tasks.released.sources.protocol import Source
 from tasks.released.sources.rows_kept import RowsInMemory, RowsKept, RowsOnDisk, WalkedRows, fit_on_disk
-from tasks.released.sums import box_intervals, leaf_sum_intervals, simultaneous_box_intervals
+from tasks.released.sums import box_intervals, leaf_sum_intervals, own_log_tail, simultaneous_box_intervals
 from tasks.released.together import TogetherEstimate
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import locate
@@ -45,6 +47,8 @@ from tasks.uncertainty.noise_rows import EXACT, shares_of_sums
 from tasks.uncertainty.signals import Margin, signal_tail, signals, tails_of
 from tasks.uncertainty.sources import for_every_level, own_levels
 from tasks.work.capacity import side_by_side
+
+_MEASURED_ALONE = ", which is measured by itself; sums of the levels may differ from it"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -231,7 +235,34 @@ class WalkedEstimate(Estimate):
         by_levels = self._by_levels(boxes, confidence, simultaneous=simultaneous)
         if simultaneous or self.folder.level_of(boxes) <= 1:
             return by_levels
-        return self._with_views(boxes, confidence, by_levels)
+        return self._with_views(boxes, confidence, by_levels, [boxes])
+
+    def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+        """Return what is said of the sum of single boxes.
+
+        Cells that were measured at several levels are not added up as independent noise: which were, at the lower ones, follows from the
+        noise above. Their intervals share the probability; or the areas are taken apart to be of one level. The possible cells decide,
+        so the question and the codebook alone.
+        """
+        source, confidence = self.folder, self._confidence(confidence)
+        if simultaneous or not source.folder.has_tree:
+            return super().sum_of(parts, confidence=confidence, simultaneous=simultaneous)
+        apart = as_one(source.tree, parts)
+        if source.manifest.noisy_counts and not source.manifest.adds_up_leaves and not source.levels[-1].threshold:
+            best = min((parts, [apart]), key=lambda of: self._reach(of, confidence))
+            if len(best) > 1:
+                found = super().sum_of(best, confidence=confidence)
+                return self._with_views(apart, confidence, found, best) if source.manifest.own_views else found
+        return self.answers(apart, confidence=confidence)
+
+    def _reach(self, parts: Sequence[Boxes], confidence: float) -> int:
+        """Return how far the noise of boxes goes whose intervals share the probability, if all of their cells are measured, records."""
+        source, reach, noises = self.folder, 0, [part.noise for part in self.folder.levels]
+        for box in parts:
+            level = source.level_of(box)
+            log_tail = own_log_tail(noises, level, 1 - (1 - confidence) / len(parts))
+            reach += noises[level].quantile(log_tail, int(possible_cells(source.tree, level, box)[0]))
+        return reach
 
     def absent_high(self, level: int, most_cells: int) -> int | None:
         """Return what the interval of no cell of a level without a row goes beyond, records; None where none is stated."""
@@ -300,7 +331,10 @@ class WalkedEstimate(Estimate):
             most = most_leaves(source.tree, level, boxes)
             low, high = leaf_sum_intervals(known.count, most, finest.noise, log_tail, possible)
         cells = {**known.cells, "possible": possible, "leaves": leaves}
-        return Answers(known.count, low, high, _all(boxes), lambda box: describe_leaves(int(leaves[box])), cells)
+        drawn = Drawn(int(known.count[0]), {finest.level: (finest.noise, int(leaves[0]))}) if boxes.within else None
+        return Answers(
+            known.count, low, high, _all(boxes), lambda box: describe_leaves(int(leaves[box])), cells, drawn=drawn
+        )
 
     def _of_rows(
         self, boxes: Boxes, level: int, met: Met, known: Answers, kind: tuple[str, str], confidence: float
@@ -313,16 +347,17 @@ class WalkedEstimate(Estimate):
         cell that contains others. So without a row, the root's high must use that margin too.
         """
         source, finest, released = self.folder, self.folder.levels[-1], known.cells["released"]
-        is_cell = source.folder.reached(level) == boxes.levels
-        is_leaf, low, has_kind = is_cell and level == finest.level, np.zeros_like(known.count), kind == INTERVAL
-        if finest.threshold and not is_leaf:
+        is_of_cells, low, has_kind = source.folder.reached(level) == boxes.levels, 0 * known.count, kind == INTERVAL
+        is_cell = is_of_cells and boxes.cells == 1
+        if finest.threshold and not (is_cell and level == finest.level):
             return replace(known, how=lambda box: explain_missing_interval(int(released[box]), finest.threshold))
         if finest.threshold:
             high, how = low + self._below_threshold(confidence), describe_below_threshold(finest.threshold)
         elif source.manifest.adds_up_leaves:
-            many = 1 if is_leaf else finest.cells  # the noise of all leaves reaches further
+            are_known = is_of_cells and level == finest.level
+            many = boxes.cells if are_known else finest.cells  # the noise of all leaves reaches further
             ends = leaf_sum_intervals(known.count, np.full(len(boxes), many), finest.noise, _log_tail(confidence))
-            low, high, how = *ends, describe_leaves(many, are_known=many == 1)
+            low, high, how = *ends, describe_leaves(many, are_known=are_known)
         else:
             has_kind, how = kind[1] in source.manifest.bounds, ""
             high = np.maximum(self._everything(kind), known.count) if has_kind else low
@@ -350,8 +385,11 @@ class WalkedEstimate(Estimate):
 
         return replace(others, low=ends[0], high=ends[1], stated=np.where(there, has_ends, others.stated), how=how)
 
-    def _with_views(self, boxes: Boxes, confidence: float, by_levels: Answers) -> Answers:
-        """Return what views of their own say of the boxes of which they have less noise, where levels are only calibrated to views."""
+    def _with_views(self, boxes: Boxes, confidence: float, by_levels: Answers, parts: Sequence[Boxes]) -> Answers:
+        """Return what views of their own say of the boxes of which they have less noise, where levels are only calibrated to views.
+
+        By the levels, a single box is the sum of some `parts`.
+        """
         source, level = self.folder, self.folder.level_of(boxes)
         views = self._views.sums_of(boxes, source.manifest.own_views)
         if not views:
@@ -359,21 +397,25 @@ class WalkedEstimate(Estimate):
         variance = np.array([view.variance for view in views])
         best, least = variance.argmin(axis=0), variance.min(axis=0)
         answered = np.isfinite(least)
-        is_cell = source.folder.reached(level) == boxes.levels
+        is_cell = source.folder.reached(level) == boxes.levels and boxes.cells == 1
         if source.manifest.noisy_counts or is_cell:
-            cells = np.ones(1) if is_cell else possible_cells(source.tree, level, boxes).astype(np.float64)
-            answered &= cells * source.parts[level].noise.variance > least
+            noises = [source.parts[source.level_of(box)].noise.variance for box in parts]
+            many = [possible_cells(source.tree, source.level_of(box), box).astype(np.float64) for box in parts]
+            answered &= noises[0] > least if is_cell else sum(map(mul, noises, many)) > least
+        if boxes.within is not None:
+            [view] = [views[int(best[0])]]
+            return self._views.said([view], view.count, confidence, _MEASURED_ALONE) if answered[0] else by_levels
         count, low, high, stated = by_levels.count, by_levels.low, by_levels.high, by_levels.stated | answered
         added = np.zeros_like(count)
         for number, view in enumerate(views):
-            chosen, ends = answered & (best == number), self._views.interval(view, view.count, confidence)
+            chosen, ends = answered & (best == number), self._views.interval([view], view.count, confidence)
             count, added = np.where(chosen, view.count, count), np.where(chosen, view.cells, added)
             low, high = np.where(chosen, ends[0], low), np.where(chosen, ends[1], high)
 
         def how(box: int) -> str:
             if not answered[box]:
                 return by_levels.how(box)
-            return f"{views[best[box]].how(box)}, which is measured by itself; sums of the levels may differ from it"
+            return f"{views[best[box]].how(box)}{_MEASURED_ALONE}"
 
         cells = {"added": added} if answered.all() else by_levels.cells
         return Answers(count, low, high, stated, how, cells)
@@ -409,8 +451,8 @@ class WalkedEstimate(Estimate):
                 caps_above = np.minimum(above, np.maximum(cells.column(NOISY) + margin, 0))
                 most = max(most, int(caps_above[source.children(at).cells == 0].max(initial=0)))
                 continue
-            tail = 1 - confidence - share * sum(map(bool, noises[:level]))
-            highs = np.maximum(cells.column(NOISY) + noises[at].quantile(math.log(tail / 2)), 0)
+            own = noises[at].quantile(own_log_tail(noises, level, confidence))
+            highs = np.maximum(cells.column(NOISY) + own, 0)
             lacks_row = locate(cells.areas, source.level_table(level).areas, tree.sizes(level)) < 0
             for _, alike in coarsest_boxes(tree, Boxes(cells.levels, tuple(of[lacks_row] for of in cells.areas))):
                 most = max(most, int(self._said_of(alike, None, simultaneous=False).high.max(initial=0)))

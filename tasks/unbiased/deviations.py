@@ -11,7 +11,7 @@ from tasks.tree.axis import AxisLevels, FloatArray, IntArray
 from tasks.tree.order import Tree
 from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE, Grid, grid_of
 from tasks.unbiased.least_squares import precisions_of
-from tasks.unbiased.variance import ROUNDING_VARIANCE, TreeVariances, tree_variances
+from tasks.unbiased.variance import ROUNDING_VARIANCE, Inside, TreeVariances, tree_variances
 from tasks.unbiased.workloads import mean_variances
 from tasks.uncertainty.estimates import (
     GRID_ROUNDING,
@@ -66,10 +66,10 @@ class ReleasedCounts:
         """Return low and high of cells that are fixed beforehand, int64, shape (cells,) each."""
         return estimates.cell_intervals(self.confidence, self.total)
 
-    def whole_margins(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> tuple[int, int]:
-        """Return the sum of z of the simultaneous intervals of the fewest measured cells that make up a box, and how many these are."""
+    def whole_margins(self, inside: Inside) -> tuple[int, int]:
+        """Return the sum of z of the simultaneous intervals of the fewest measured cells that make up a single box, and how many these are."""
         margin = pieces = 0
-        for levels, areas in self.variances.whole_cells(first, stop):
+        for levels, areas in self.variances.whole_cells(inside):
             if len(areas[0]):
                 deviations = self.with_rounding(self.variances.of_cells(levels, areas))
                 at_once = simultaneous_margins_of_estimates(deviations, self._log_odds(levels), self.rounding)
@@ -87,9 +87,9 @@ class ReleasedCounts:
         variance = runs * (GRID_ROUNDING_VARIANCE if self.is_grid else ROUNDING_VARIANCE)
         return np.sqrt(np.where(variances > 0, variances + variance, 0.0))
 
-    def box_deviation(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
-        """Return the standard deviation of the count of one box, float64, shape (1,), records; arguments as in `whole_margins`."""
-        return self.with_rounding(self.variances.of_boxes(first, stop), self.variances.runs_of_box(first, stop))
+    def box_deviation(self, inside: Inside) -> FloatArray:
+        """Return the standard deviation of the count of a single box, float64, shape (1,), records."""
+        return self.with_rounding(self.variances.variances_of(inside), self.variances.runs_of_box(inside))
 
     def half_widths(self, levels: AxisLevels, rows: int) -> tuple[int | None, int | None]:
         """Return z of the intervals of rows, and of simultaneous ones; None where rows have different ones."""
@@ -104,9 +104,9 @@ class ReleasedCounts:
         """Return z of the intervals of cells that are fixed beforehand; None where they have different ones."""
         return _single(margins(np.array(self.deviations(levels)), self._cell_log_tail, self.rounding))
 
-    def box_margin(self, deviations: FloatArray) -> IntArray:
-        """Return z of the intervals of boxes that are fixed beforehand, int64, shape (boxes,), records."""
-        return margins(deviations, self._cell_log_tail, self.rounding)
+    def box_margin(self, deviations: FloatArray, confidence: float | None = None) -> IntArray:
+        """Return z of the intervals of boxes that are fixed beforehand, with the stated confidence or another one, int64, shape (boxes,), records."""
+        return margins(deviations, math.log((1 - (confidence or self.confidence)) / 2), self.rounding)
 
     def widest_margin(self, levels: AxisLevels) -> int:
         """Return z of the widest interval of a cell that is fixed beforehand, records."""

@@ -7,6 +7,7 @@ the information is the product of those of two trees, :math:`X = X_1 \otimes X_2
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.frontier import root_of
 from tasks.tree.order import Tree
 from tasks.unbiased.least_squares import subtrees
-from tasks.unbiased.variance import LevelVariances, TreeVariances, tree_variances
+from tasks.unbiased.variance import Inside, LevelVariances, TreeVariances, in_ranges, tree_variances
 from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, mean_variances
 
 Pair = tuple[int, int]  # an axis level of each of the two axes
@@ -51,14 +52,20 @@ class Grid:
             raise ValueError("each side of a grid must have one axis, and finite precisions.")
 
     def of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
+        """Return the variance of the sum over each of some rectangles, which `in_ranges` describes, float64, shape (boxes,), records squared."""
+        return self.variances_of(in_ranges(first, stop), len(first[0]))
+
+    def variances_of(self, inside: Inside, boxes: int = 1) -> FloatArray:
         r"""Return the variance of the sum over each of some rectangles before rounding, float64, shape (boxes,), records squared.
 
-        It is the product of the variances of the two ranges. If the total is exact, :math:`g^2 V_0` is taken off, where g is the
-        share of the total that least squares gives to the rectangle, and V_0 is the variance that the total would have.
+        It is the product of the variances of the two ranges, or sets of areas. If the total is exact, :math:`g^2 V_0` is taken off, where g
+        is the share of the total that least squares gives to the rectangle, and V_0 is the variance that the total would have.
         """
-        return self._product(
-            [of.moments_of_boxes([begin], [end]) for of, begin, end in zip(self.variances, first, stop, strict=True)]
-        )
+        return self._product([of.moments_of(side, boxes) for of, side in self._sides(inside)])
+
+    def _sides(self, inside: Inside) -> list[tuple[TreeVariances, Inside]]:
+        """Return both trees, with what is in a rectangle of the axis of each."""
+        return [(of, partial(_on_axis, inside, axis)) for axis, of in enumerate(self.variances)]
 
     @property
     def noisy_levels(self) -> int:
@@ -76,19 +83,16 @@ class Grid:
         every = self._product([(first[0][:, None], first[1][:, None]), second])
         return LevelVariances(float(every.min()), float(every.mean()), float(every.max()))
 
-    def whole_cells(
-        self, first: Sequence[IntArray], stop: Sequence[IntArray]
-    ) -> Iterator[tuple[Pair, tuple[IntArray, ...]]]:
-        """Yield the fewest cells that make up a rectangle: the axis levels of some, and their areas per axis, shape (cells,)."""
-        sides = zip(self.variances, first, stop, strict=True)
-        one, two = ([*of.whole_cells([begin], [end])] for of, begin, end in sides)
+    def whole_cells(self, inside: Inside) -> Iterator[tuple[Pair, tuple[IntArray, ...]]]:
+        """Yield the fewest cells that make up a single rectangle: the axis levels of some, and their areas per axis, shape (cells,)."""
+        one, two = ([*of.whole_cells(side)] for of, side in self._sides(inside))
         for (above,), (rows,) in one:
             for (below,), (columns,) in two:
                 yield (above, below), (np.repeat(rows, len(columns)), np.tile(columns, len(rows)))
 
-    def runs_of_box(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> int:  # noqa: ARG002
-        """Return 1: a rectangle is made of four rounded sums."""
-        return 1
+    def runs_of_box(self, inside: Inside) -> int:
+        """Return of how many rectangles of adjacent areas a single box is made, each of four rounded sums."""
+        return math.prod(of.runs_of_box(side) for of, side in self._sides(inside))
 
     def mean_variances(self) -> dict[str, float]:
         """Return the mean variance of all rectangles, and of what `workloads.mean_variances` knows of both axes, before rounding.
@@ -123,7 +127,7 @@ class Grid:
         of = self.variances[axis]
         [own] = of.tree.axes
         begins = own.first_descendants(level, own.depth)
-        return of.moments_of_boxes([begins[:-1]], [begins[1:]])
+        return of.moments_of(in_ranges([begins[:-1]], [begins[1:]]), len(begins) - 1)
 
     def settle(self, noisy: Callable[[int, int], IntArray]) -> FloatArray:
         r"""Return the least-squares values of all pairs of finest areas, float64, shape (leaves, leaves); they may be negative.
@@ -160,6 +164,11 @@ class Grid:
         if self.total is not None and above == below == 0:
             return np.array([[self.total]])
         return noisy(above, below)
+
+
+def _on_axis(inside: Inside, axis: int, _: int, begin: IntArray, end: IntArray, box: IntArray) -> IntArray:
+    """Return what is in boxes of one axis of two, which is the only one of its tree."""
+    return inside(axis, begin, end, box)
 
 
 def grid_of(tree: Tree, precisions: Mapping[Pair, float], total: int | None = None) -> Grid:

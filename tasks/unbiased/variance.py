@@ -1,6 +1,6 @@
 """Exact variances of least squares in a tree of which every node is measured: of nodes, and of boxes of leaves."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +12,28 @@ from tasks.tree.order import Tree
 
 # of a range of leaves, records squared: each of its two prefix sums is rounded by up to a half
 ROUNDING_VARIANCE = 1 / 6
+
+# from an axis, by its number, the first finest area of each of some nodes and the first one after it that is outside, and the box to which
+# each node is compared, by its number, to how many finest areas of the node are in the box, int64, shape (nodes,)
+Inside = Callable[[int, IntArray, IntArray, IntArray], IntArray]
+
+
+def in_ranges(first: Sequence[IntArray], stop: Sequence[IntArray]) -> Inside:
+    """Return what is in boxes that have a range of finest areas on each axis.
+
+    Args:
+        first: per axis, int64, shape (boxes,): the first finest area inside.
+        stop: likewise the first one after it that is outside; a box without leaves has the variance 0.
+    """
+    return lambda axis, begin, end, box: np.maximum(
+        np.minimum(end, stop[axis][box]) - np.maximum(begin, first[axis][box]), 0
+    )
+
+
+def in_sets(chosen: Sequence[BoolArray]) -> Inside:
+    """Return what is in a single box that has some finest areas of each axis, given per axis which ones, shape (finest areas,)."""
+    before = [np.append(0, np.cumsum(of)) for of in chosen]
+    return lambda axis, begin, end, _: before[axis][end] - before[axis][begin]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,54 +129,53 @@ class TreeVariances:
         return levels
 
     def of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
+        """Return the variance of the sum of each of some boxes of leaves, which `in_ranges` describes, float64, shape (boxes,), records squared."""
+        return self.variances_of(in_ranges(first, stop), len(first[0]))
+
+    def variances_of(self, inside: Inside, boxes: int = 1) -> FloatArray:
         """Return the variance of the sum of each of some boxes of leaves, float64, shape (boxes,), records squared.
 
-        A box has a range of adjacent finest areas on every axis. Only nodes that lie partly inside are visited: of a range of a
-        single axis two per level, with their children.
+        Only nodes that lie partly inside are visited: of a range of a single axis two per level, with their children.
         """
-        share, rest = self.moments_of_boxes(first, stop)
+        share, rest = self.moments_of(inside, boxes)
         return share**2 * self.total + rest
 
-    def whole_cells(
-        self, first: Sequence[IntArray], stop: Sequence[IntArray]
-    ) -> Iterator[tuple[tuple[int, ...], tuple[IntArray, ...]]]:
-        """Yield the nodes that lie wholly inside a box, and whose parents do not: the axis levels of some, and their areas, shape (nodes,)."""
-        for nodes, inside, _ in self._visited(first, stop):
-            yield self.tree.axis_levels(nodes.level), nodes[inside].areas
+    def whole_cells(self, inside: Inside) -> Iterator[tuple[tuple[int, ...], tuple[IntArray, ...]]]:
+        """Yield the nodes that lie wholly inside a single box, and whose parents do not: the axis levels of some, and their areas, shape (nodes,)."""
+        for nodes, is_inside, _ in self._visited(inside):
+            yield self.tree.axis_levels(nodes.level), nodes[is_inside].areas
 
-    def runs_of_box(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> int:
-        """Return of how many runs of adjacent leaves, in the order of the tree, a box is made; arguments as in `whole_cells`.
+    def runs_of_box(self, inside: Inside) -> int:
+        """Return of how many runs of adjacent leaves, in the order of the tree, a single box is made.
 
         A range of a single axis is one run; a range of one axis in several areas of axes that are refined before is a run in each.
         """
         begins, ends = list[IntArray](), list[IntArray]()
         place, fan_out = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
-        for nodes, inside, partly in self._visited(first, stop):
+        for nodes, is_inside, partly in self._visited(inside):
             leaves = self.tree.leaves_below(nodes.level, nodes.areas)
             place = np.repeat(place, fan_out) + _before(leaves, fan_out)
-            begins.append(place[inside])
-            ends.append((place + leaves)[inside])
+            begins.append(place[is_inside])
+            ends.append((place + leaves)[is_inside])
             if nodes.level < self.tree.depth:
                 place, fan_out = place[partly], cell_counts(self.tree, nodes[partly])
         return len(np.setdiff1d(np.concatenate(begins), np.concatenate(ends)))
 
-    def _visited(
-        self, first: Sequence[IntArray], stop: Sequence[IntArray]
-    ) -> Iterator[tuple[Frontier, BoolArray, BoolArray]]:
+    def _visited(self, inside: Inside) -> Iterator[tuple[Frontier, BoolArray, BoolArray]]:
         """Yield the nodes of every level whose parents lie partly inside a box, and which of them lie inside it wholly, and partly."""
         nodes = root_of(self.tree, 0)
         for level in range(self.tree.depth + 1):
-            inside, partly = self._inside_boxes(nodes, first, stop)
-            yield nodes, inside > 0, partly
+            is_inside, partly = self._inside_boxes(nodes, inside)
+            yield nodes, is_inside > 0, partly
             if level < self.tree.depth:
                 cells = expand(self.tree, nodes[partly])
                 nodes = Frontier(cells.level, cells.areas, np.zeros(len(cells), dtype=np.int64))
 
-    def moments_of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
-        """Return of each box the share of the total that least squares gives it, and its variance given the total; as `of_boxes`."""
-        tree, boxes = self.tree, len(first[0])
+    def moments_of(self, inside: Inside, boxes: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Return of each box the share of the total that least squares gives it, and its variance given the total; as `variances_of`."""
+        tree = self.tree
         box, areas = np.arange(boxes), tuple(np.zeros(boxes, dtype=np.int64) for _ in tree.axes)
-        root, partly = self._inside_boxes(Frontier(0, areas, box), first, stop)
+        root, partly = self._inside_boxes(Frontier(0, areas, box), inside)
         box, areas = box[partly], tuple(of[partly] for of in areas)
         families = list[tuple[IntArray, IntArray, FloatArray, FloatArray, IntArray]]()
         shares, visited = [root], [partly]
@@ -165,9 +186,9 @@ class TreeVariances:
             fan_out = np.diff(cells.first_cell)
             own, of_box = at_nodes(self.below[level + 1], cells.areas), np.repeat(box, fan_out)
             share, rest = shares_within(own, np.repeat(at_nodes(self.children[level], areas), fan_out))
-            inside, partly = self._inside_boxes(Frontier(level + 1, cells.areas, of_box), first, stop)
+            is_inside, partly = self._inside_boxes(Frontier(level + 1, cells.areas, of_box), inside)
             families.append((box, cells.first_cell[:-1], share, rest, fan_out))
-            shares.append(inside)
+            shares.append(is_inside)
             visited.append(partly)
             box, areas = of_box[partly], tuple(of[partly] for of in cells.areas)
         variances = np.zeros(boxes)
@@ -183,21 +204,17 @@ class TreeVariances:
     def _first_leaves(self) -> list[list[IntArray]]:
         return [first_leaves(axis.first_child, axis.areas(axis.depth)) for axis in self.tree.axes]
 
-    def _inside_boxes(
-        self, nodes: Frontier, first: Sequence[IntArray], stop: Sequence[IntArray]
-    ) -> tuple[FloatArray, BoolArray]:
+    def _inside_boxes(self, nodes: Frontier, inside: Inside) -> tuple[FloatArray, BoolArray]:
         """Return which nodes lie wholly inside a box, as 1.0, and which only partly; the counts of the nodes number their boxes."""
-        inside, meets = np.ones(len(nodes), dtype=bool), np.ones(len(nodes), dtype=bool)
+        whole, meets = np.ones(len(nodes), dtype=bool), np.ones(len(nodes), dtype=bool)
         reached = self.tree.axis_levels(nodes.level)
-        for leaves, level, areas, begins, ends in zip(
-            self._first_leaves, reached, nodes.areas, first, stop, strict=True
-        ):
+        for axis, (leaves, level, areas) in enumerate(zip(self._first_leaves, reached, nodes.areas, strict=True)):
             begin, end = leaves[level][areas], leaves[level][areas + 1]
-            low, high = begins[nodes.counts], ends[nodes.counts]
-            inside &= (low <= begin) & (end <= high)
-            meets &= (low < end) & (begin < high) & (low < high)
-        inside &= meets
-        return inside.astype(np.float64), meets & ~inside
+            many = inside(axis, begin, end, nodes.counts)
+            whole &= many == end - begin
+            meets &= many > 0
+        whole &= meets
+        return whole.astype(np.float64), meets & ~whole
 
 
 def tree_variances(tree: Tree, precisions: Sequence[float]) -> TreeVariances:

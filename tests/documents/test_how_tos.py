@@ -72,6 +72,7 @@ class Page(NamedTuple):
 TUTORIAL = Page("tutorial", 7)
 AGES = Page("how-to/ages-hours-days", 2, "make_people.py", ("ages.yaml",))
 TRIPS = Page("how-to/trips-by-mode-and-hour", 2, "make_trips.py", ("spec.yaml",))
+OWN = Page("how-to/own-areas", 4)  # of the release of TRIPS
 MARGINS = Page("how-to/margins", 8, "make_trips.py", ("margins.yaml", "groupings.yaml"))
 SHAPED = ("by_mode", "by_zone", "by_trip")
 SHAPE = Page(
@@ -151,8 +152,9 @@ def test_every_command_works_and_prints_what_is_shown(page, newcomer, real, addr
     """No command fails; each line shown is printed, but for numbers that are noise or made up: those of a plan are none, nor are deviations."""
     if page is TUTORIAL and not shutil.which("curl"):
         pytest.skip("no download: there is no curl")
-    missing = list[str]()
-    for block, printed in zip(page.blocks(), followed(page, newcomer, address), strict=True):
+    missing, pages = list[str](), (TRIPS, OWN) if page is TRIPS else (page,)
+    blocks = [block for of in pages for block in of.blocks()]
+    for block, printed in zip(blocks, [text for of in pages for text in followed(of, newcomer, address)], strict=True):
         is_exact = block.is_exact and (page is not TUTORIAL or real is not None)
         lines = {words(line, is_exact=is_exact) for line in printed.splitlines()}
         missing += [line for line in block.shown if words(line, is_exact=is_exact) not in lines]
@@ -164,7 +166,7 @@ def test_every_command_works_and_prints_what_is_shown(page, newcomer, real, addr
             )
             assert shown == there >= {"report.html"}
     assert missing == []
-    assert sum(bool(block.shown) for block in page.blocks()) == page.shown
+    assert sum(bool(block.shown) for block in blocks) == sum(of.shown for of in pages)
 
 
 def test_the_how_to_on_epsilon_quotes_what_the_tutorial_prints():

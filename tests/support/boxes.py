@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 
 from storage.tables import NOISY
-from tasks.released.boxes import Boxes, Children, Met, MetCells, Table, areas_met, children_of, possible_cells
-from tasks.tree.axis import BoolArray, IntArray
+from tasks.released.boxes import Boxes, Children, Met, MetCells, Table, areas_met, children_of, lying_in, possible_cells
+from tasks.tree.axis import IntArray
 from tasks.tree.order import Tree
 from tasks.validate.coverage import MeasuredCells
 
@@ -17,24 +17,21 @@ def box_of(levels: Sequence[int], areas: Sequence[int]) -> Boxes:
     return Boxes(tuple(levels), tuple(np.array([area]) for area in areas))
 
 
+def set_box(levels: Sequence[int], areas: Sequence[Sequence[int]]) -> Boxes:
+    """Return the single box of a set of areas per axis; of no table."""
+    return Boxes(tuple(levels), tuple(np.array(sorted(of)) for of in areas), tuple(() for _ in areas))
+
+
 def table_of(tree: Tree, level: MeasuredCells) -> Table:
     """Return the measured cells of a level."""
     return Table(tree.axis_levels(level.cells.level), level.cells.areas, pl.DataFrame({NOISY: level.noisy}))
-
-
-def lying_in(ranges: Sequence[range], areas: Sequence[IntArray]) -> BoolArray:
-    """Return which cells have areas in ranges of numbers, an axis each."""
-    inside: BoolArray = np.all(
-        [(of.start <= own) & (own < of.stop) for of, own in zip(ranges, areas, strict=True)], axis=0
-    )
-    return inside
 
 
 def met_cells(tree: Tree, levels: Sequence[MeasuredCells], box: Boxes, own: int) -> list[MetCells]:
     """Return what a box meets of measured levels 0 to its own."""
     tables, found = [table_of(tree, level) for level in levels[: own + 1]], list[MetCells]()
     for at, cells in enumerate(tables):
-        inside = lying_in(areas_met(tree, at, box), cells.areas)
+        inside = lying_in(tree, at, areas_met(tree, at, box), cells.areas)
         children = children_of(tree, at, cells, tables[at + 1]) if at < own else None
         found.append(MetCells(possible_cells(tree, at, box), Met.whole(cells, inside), children))
     return found

@@ -2,21 +2,22 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import product
+from dataclasses import dataclass, field
+from itertools import groupby, product
 
 import numpy as np
 import polars as pl
 
-from tasks.released.boxes import Boxes, level_of
-from tasks.released.estimate import Estimate
-from tasks.released.explanations import describe_pieces, explain_pieces
+from tasks.format.published_tree import axes_by_path
+from tasks.released.boxes import Boxes
 from tasks.released.families import estimate_of
 from tasks.released.query.areas import Area, coarsest
-from tasks.released.query.ranges import AreaRange, areas_of, runs_of
+from tasks.released.query.sets import AreaSet
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.published import FolderSource
-from tasks.released.sums import leaf_sum_intervals
+from tasks.tree.axis import IntArray
+
+_BETWEEN = "\0"  # no code has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class Answer:
     Attributes:
         count: the released count, records.
         level: the coarsest tree level whose whole cells make up the box.
-        cells: numbers of cells of that level in the box, where known, as in `tasks.released.estimate.Answers`.
+        cells: numbers of cells of that level in the box, where known, as in `tasks.released.estimate.Answers`; of sets, of how many `areas`
+            they are made.
         how: an explanation of the count and the interval.
         low: the lower end of the interval, records; None where no interval can be stated.
         high: the upper end, records; None where no interval can be stated.
@@ -41,12 +43,12 @@ class Answer:
     low: int | None = None
     high: int | None = None
     deviation: float | None = None
-    areas: tuple[Area | AreaRange, ...] = ()
+    areas: tuple[Area | AreaSet, ...] = ()
 
 
 def answer(
     folder: PublishedFolder,
-    asked: Sequence[Area | AreaRange],
+    asked: Sequence[Area | AreaSet],
     codes: Mapping[str, str] | None = None,
     *,
     simultaneous: bool = False,
@@ -55,110 +57,62 @@ def answer(
 
     Args:
         folder: the published folder.
-        asked: one area per axis, or a range of an ordered one.
+        asked: one area per axis, or a set of them.
         codes: the codes of derived columns, where everything was settled together; none if left out.
         simultaneous: whether the interval must hold together with those of all other boxes.
     Raises:
         StoreError: a file is missing, or differs from what was published.
     """
-    estimate, confidence = estimate_of(FolderSource(folder)), folder.manifest.intervals.confidence
-    ranges = [of for of in asked if isinstance(of, AreaRange)]
-    is_box = not ranges or (estimate.takes_ranges and all(of.first < of.stop for of in ranges))
+    estimate = estimate_of(FolderSource(folder))
 
-    def about(areas: Sequence[Area | AreaRange]) -> Answer:
-        if is_box:
-            found = _of_box(estimate, _box(folder, areas, codes or {}), confidence, simultaneous=simultaneous)
-        else:
-            found = _of_ranges(estimate, areas, codes or {}, simultaneous=simultaneous)
-        return replace(found, areas=tuple(areas))
+    def about(areas: Sequence[Area | AreaSet]) -> Answer:
+        parts = parts_of(folder, areas, codes or {})
+        found, source = estimate.sum_of(parts, simultaneous=simultaneous), estimate.folder
+        pieces = math.prod(len(of.pieces) for of in areas if isinstance(of, AreaSet))
+        level = source.levels[-1].level if codes else max(map(source.level_of, parts))
+        cells = {"areas": pieces} if any(isinstance(of, AreaSet) for of in areas) else {}
+        cells |= {name: int(of[0]) for name, of in found.cells.items() if name != "added" or of[0]}
+        low, high = (int(end[0]) if found.stated[0] else None for end in (found.low, found.high))
+        deviation = None if found.deviation is None else float(found.deviation[0])
+        return Answer(int(found.count[0]), level, cells, found.how(0), low, high, deviation, tuple(areas))
 
-    alike = [
-        of if isinstance(of, AreaRange) else coarsest(folder, axis, of)
-        for axis, of in zip(folder.axes, asked, strict=True)
-    ]
+    alike = coarsest_of(folder, asked)
     found = about(alike)
     return about(asked) if found.low is None and alike != [*asked] else found
 
 
-def _of_box(estimate: Estimate, box: Boxes, confidence: float, *, simultaneous: bool) -> Answer:
-    """Return the answer about one box."""
-    source, answers = estimate.folder, estimate.answers(box, confidence=confidence, simultaneous=simultaneous)
-    level = source.levels[-1].level if box.codes else source.level_of(box)
-    low, high = (int(end[0]) if answers.stated[0] else None for end in (answers.low, answers.high))
-    cells = {name: int(of[0]) for name, of in answers.cells.items() if name != "added" or of[0]}
-    deviation = None if answers.deviation is None else float(answers.deviation[0])
-    return Answer(int(answers.count[0]), level, cells, answers.how(0), low, high, deviation)
+def coarsest_of(folder: PublishedFolder, asked: Sequence[Area | AreaSet]) -> list[Area | AreaSet]:
+    """Return areas, with the coarsest area that is the same in place of an only child."""
+    return [
+        coarsest(folder, axis, of) if isinstance(of, Area) else of for axis, of in zip(folder.axes, asked, strict=True)
+    ]
 
 
-def _of_ranges(
-    estimate: Estimate, asked: Sequence[Area | AreaRange], codes: Mapping[str, str], *, simultaneous: bool
-) -> Answer:
-    """Return the answer about ranges: the sum of those about the fewest areas that make them up, whose intervals all hold.
-
-    Each of k intervals misses with a probability of at most α/k. Where the estimate takes ranges, only those that go over the end of
-    their axis come here, and are made up of two.
-    """
-    source, folder, manifest = estimate.folder, estimate.folder.folder, estimate.folder.manifest
-    parts_of = runs_of if estimate.takes_ranges else areas_of
-    boxes = list(product(*(parts_of(folder, axis, of) for axis, of in zip(folder.axes, asked, strict=True))))
-    share, is_known = 1 - manifest.intervals.confidence, manifest.noisy_counts or simultaneous or estimate.takes_ranges
-    confidence = 1 - share if simultaneous or not is_known else 1 - share / len(boxes)
-    pieces = [_of_box(estimate, _box(folder, box, codes), confidence, simultaneous=simultaneous) for box in boxes]
-    level, count = level_of(folder.steps, [of.level for of in asked]), sum(piece.count for piece in pieces)
-    cells = {"areas": len(boxes), "released": sum(piece.cells.get("released", 0) for piece in pieces)}
-    whole = Answer(count, level, cells, describe_pieces(len(boxes), simultaneous=simultaneous))
-    if estimate.takes_ranges:
-        whole = replace(whole, deviation=_deviation_round(estimate, asked, codes))
-    elif not simultaneous and all("leaves" in piece.cells for piece in pieces):
-        # the noise of all these leaves is added up
-        leaves, tail = sum(piece.cells["leaves"] for piece in pieces), math.log(share / 2)
-        low, high = leaf_sum_intervals(np.array([count]), np.array([leaves]), source.levels[-1].noise, tail)
-        return replace(whole, cells=cells | {"leaves": leaves}, low=int(low[0]), high=int(high[0]))
-    if len(pieces) > 1 and not is_known:
-        return replace(whole, how=explain_pieces(len(pieces), manifest.levels[-1].threshold))
-    ends = [(piece.low, piece.high) for piece in pieces if piece.low is not None and piece.high is not None]
-    if len(ends) < len(pieces):
-        without = next(piece for piece in pieces if piece.low is None)
-        return replace(whole, how=f"{whole.how}; no interval: {without.how}")
-    return replace(whole, low=sum(low for low, _ in ends), high=sum(high for _, high in ends))
-
-
-def _deviation_round(estimate: Estimate, asked: Sequence[Area | AreaRange], codes: Mapping[str, str]) -> float | None:
-    r"""Return the standard deviation of the count of a range that goes over the end of one axis; None of several, or where none is known.
-
-    With the last areas A, the first ones B and those between them M, all sums of two neighbours are ranges, whose variances are known:
-
-    .. math:: V(A + B) = V(A) + V(B) + V(M) + V(A + M + B) - V(A + M) - V(M + B)
-    """
-    folder, round_ = estimate.folder.folder, [of for of in asked if isinstance(of, AreaRange) and of.stop <= of.first]
-    if len(round_) > 1:
-        return None
-    variance, axis = 0.0, next(number for number, of in enumerate(asked) if of is round_[0])
-    level, first, stop = round_[0].level, round_[0].first, round_[0].stop
-    end = folder.ordered[list(folder.axes)[axis]].areas(level)
-    for sign, begin, until in (
-        (1, first, end), (1, 0, stop), (1, stop, first), (1, 0, end), (-1, stop, end), (-1, 0, first),
-    ):  # fmt: skip
-        part = [AreaRange(level, begin, until) if of is round_[0] else of for of in asked]
-        deviation = estimate.deviations(_box(folder, part, codes))
-        if deviation is None:
-            return None
-        variance += sign * float(deviation[0]) ** 2
-    return math.sqrt(max(variance, 0.0))
-
-
-def _box(folder: PublishedFolder, asked: Sequence[Area | AreaRange], codes: Mapping[str, str]) -> Boxes:
-    """Return one box, with the rows of tables that lie in it."""
-    within, ends = list[Sequence[pl.Expr]](), list[tuple[int, int]]()
+def parts_of(folder: PublishedFolder, asked: Sequence[Area | AreaSet], codes: Mapping[str, str]) -> list[Boxes]:
+    """Return the single boxes that make up a question, one for every combination of axis levels, with the rows of tables that lie in them."""
+    sides = list[list[tuple[int, IntArray, Sequence[pl.Expr]]]]()
     for axis, of in zip(folder.axes, asked, strict=True):
-        columns = folder.columns(axis, of.level)
-        if isinstance(of, AreaRange):
-            inside = folder.ordered[axis].codes[of.level - 1][of.first : of.stop]
-            within.append([pl.col(columns[-1]).is_in(inside.implode())])
-            ends.append((of.first, of.stop))
-        else:
-            within.append([pl.col(column) == code for column, code in zip(columns, of.path, strict=True)])
-            ends.append((of.number, of.number + 1))
-    areas, stops = (tuple(np.array([end]) for end in of_axes) for of_axes in zip(*ends, strict=True))
-    has_ranges = any(isinstance(of, AreaRange) for of in asked)
-    return Boxes(tuple(of.level for of in asked), areas, stops if has_ranges else None, tuple(within), codes)
+        areas = sorted(of.pieces if isinstance(of, AreaSet) else [of], key=lambda area: (area.level, area.number))
+        by_level = [(level, list(inside)) for level, inside in groupby(areas, key=lambda area: area.level)]
+        sides.append(
+            [
+                (level, np.array([area.number for area in inside]), _rows_in(folder, axis, level, inside))
+                for level, inside in by_level
+            ]
+        )
+    boxes = list[Boxes]()
+    for box in product(*sides):
+        levels, numbers, within = zip(*box, strict=True)
+        boxes.append(Boxes(levels, numbers, within, codes))
+    return boxes
+
+
+def _rows_in(folder: PublishedFolder, axis: str, level: int, areas: Sequence[Area]) -> list[pl.Expr]:
+    """Return which rows of a table lie in some areas of an axis level."""
+    columns = folder.columns(axis, level)
+    if len(areas) == 1:
+        return [pl.col(column) == code for column, code in zip(columns, areas[0].path, strict=True)]
+    if axis not in axes_by_path(folder.manifest):
+        return [pl.col(columns[-1]).is_in([area.path[-1] for area in areas])]
+    paths = pl.concat_str(columns, separator=_BETWEEN)
+    return [paths.is_in([_BETWEEN.join(area.path) for area in areas])]

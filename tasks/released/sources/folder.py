@@ -121,10 +121,12 @@ class PublishedFolder:
         """Return the noisy counts of a view, in the order of its table, as a lazy scan."""
         return self._read(str(noisy_view_path(Path(), name)))
 
-    def noisy(self, level: int, areas: Sequence[range]) -> pl.LazyFrame:
-        """Return the noisy counts of a level whose areas are in ranges of numbers, one per axis, in the order of the tree."""
+    def noisy(self, level: int, areas: Sequence[IntArray]) -> pl.LazyFrame:
+        """Return the noisy counts of a level whose areas are among some, ascending, per axis, in the order of the tree."""
         met = [
-            pl.col(axis.name).is_between(of_axis.start, of_axis.stop - 1)
+            pl.col(axis.name).is_between(*of_axis[[0, -1]].tolist())
+            if len(of_axis) and of_axis[-1] - of_axis[0] < len(of_axis)
+            else pl.col(axis.name).cast(pl.Int64).is_in(pl.Series(of_axis).implode())
             for axis, size, of_axis in zip(self.tree.axes, self.tree.sizes(level), areas, strict=True)
             if len(of_axis) < size
         ]

@@ -26,6 +26,7 @@ from tasks.released.boxes import (
     children_of,
     level_of,
     lifted,
+    lying_in,
     possible_cells,
 )
 from tasks.released.sources.folder import PublishedFolder
@@ -217,7 +218,7 @@ class FolderSource(Source):
     def rows_met(self, entry: LevelEntry, boxes: Boxes) -> Met:
         """Return the rows of a level or view that lie in boxes; its axis levels are as fine as those of the boxes.
 
-        Those of one question come with their places in the table, in the column `PLACE`.
+        Those of a single box come with their places in the table, in the column `PLACE`.
         """
         if boxes.within is None:
             return Met.of(self.tree, self.table(entry), boxes)
@@ -235,10 +236,10 @@ class FolderSource(Source):
         (inside,) = self.folder.collect([rows.filter(*within) if within else rows])
         return Met.whole(Table(self.levels_of(entry.axes), (), inside))
 
-    def noisy(self, number: int, ranges: Sequence[range] | None = None) -> IntArray:
-        """Return the noisy counts of a level or view in the order in which they were measured, int64, or those with areas in ranges."""
-        if ranges is not None:
-            return self._noisy_in(self.folder.noisy(number, ranges))
+    def noisy(self, number: int, areas: Sequence[IntArray] | None = None) -> IntArray:
+        """Return the noisy counts of a level or view in the order in which they were measured, int64, or those of some areas per axis."""
+        if areas is not None:
+            return self._noisy_in(self.folder.noisy(number, areas))
         if number not in self._noisy:
             view = next((view for view in self.manifest.own_views if view.level == number), None)
             scan = self.folder.noisy_view(view.name) if view else self.folder.noisy(number, self._everywhere(number))
@@ -249,8 +250,8 @@ class FolderSource(Source):
         (cells,) = self.folder.collect([scan.select(NOISY)])
         return cells[NOISY].to_numpy().astype(np.int64)
 
-    def _everywhere(self, level: int) -> list[range]:
-        return [range(size) for size in self.tree.sizes(level)]
+    def _everywhere(self, level: int) -> list[IntArray]:
+        return [np.arange(size) for size in self.tree.sizes(level)]
 
     def cells(self, level: int) -> Table:
         """Return all measured cells of a level with their noisy counts."""
@@ -265,13 +266,13 @@ class FolderSource(Source):
         return self._below[level]
 
     def cells_met(self, level: int, boxes: Boxes) -> Table:
-        """Return the measured cells of a level that one box meets, in the order of the tree."""
+        """Return the measured cells of a level that a single box meets, in the order of the tree."""
         return self._read_cells([(level, areas_met(self.tree, level, boxes))])[0]
 
     def measured_met(self, level: int, boxes: Boxes) -> list[MetCells]:
         """Return the measured cells of levels 0 to their own that boxes meet.
 
-        Of one question, the cells of a level are those whose parents it meets, in the order of the tree.
+        Of a single box, the cells of a level are those whose parents it meets, in the order of the tree.
         """
         tree, cells_of_levels = self.tree, list[MetCells]()
         if boxes.within is None:
@@ -281,13 +282,11 @@ class FolderSource(Source):
                 children = self.children(own) if own < level else None
                 cells_of_levels.append(MetCells(possible_cells(tree, own, boxes), met, children))
             return cells_of_levels
-        ranges = [areas_met(tree, own, boxes) for own in range(level + 1)]
-        wider = [ranges[0], *(areas_below(tree, own, ranges[own]) for own in range(level))]
+        areas = [areas_met(tree, own, boxes) for own in range(level + 1)]
+        wider = [areas[0], *(areas_below(tree, own, areas[own]) for own in range(level))]
         cells = self._read_cells(list(enumerate(wider)))
-        for own, asked in enumerate(ranges):
-            inside = np.ones(len(cells[own]), dtype=bool)
-            for areas, of_axis in zip(cells[own].areas, asked, strict=True):
-                inside &= (areas >= of_axis.start) & (areas < of_axis.stop)
+        for own, asked in enumerate(areas):
+            inside = lying_in(tree, own, asked, cells[own].areas)
             below = children_of(tree, own, cells[own], cells[own + 1]) if own < level else None
             cells_of_levels.append(MetCells(possible_cells(tree, own, boxes), Met.whole(cells[own], inside), below))
         return cells_of_levels
@@ -300,9 +299,9 @@ class FolderSource(Source):
             self._groups[level] = Groups(self.tree, self.cells(level), levels)
         return self._groups[level]
 
-    def _read_cells(self, asked: Sequence[tuple[int, Sequence[range]]]) -> list[Table]:
-        """Return the measured cells of some levels whose areas are in ranges, one per axis, in the order of the tree."""
-        tables = self.folder.collect([self.folder.noisy(level, ranges) for level, ranges in asked])
+    def _read_cells(self, asked: Sequence[tuple[int, Sequence[IntArray]]]) -> list[Table]:
+        """Return the measured cells of some levels whose areas are among some per axis, in the order of the tree."""
+        tables = self.folder.collect([self.folder.noisy(level, areas) for level, areas in asked])
         return [
             Table(self.folder.reached(level), self.folder.areas_of(level, cells), cells)
             for (level, _), cells in zip(asked, tables, strict=True)

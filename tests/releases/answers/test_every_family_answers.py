@@ -1,6 +1,7 @@
 """What every family of releases says of any box: its count is a sum of rows, its interval holds it, and it is the same wherever it is shown."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from tasks.released.estimate import Answers, Estimate
 from tasks.released.families import estimate_of
 from tasks.released.query.answers import Answer, answer
 from tasks.released.query.areas import Area
-from tasks.released.query.ranges import AreaRange
+from tasks.released.query.sets import areas_in, set_of
 from tasks.released.sources.folder import open_folder
 from tasks.released.sources.published import FolderSource
 from tests.support.folders import without_noisy_counts
@@ -132,20 +133,44 @@ def test_rows_are_shown_everywhere_as_their_tables_have_them(folder: Path) -> No
         assert finest.rows() == table.cast(pl.String).rows()
 
 
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "calibrated"])
-def test_ranges_are_sums_of_rows(library: Library, family: str) -> None:
-    """The count of any range is the sum of the rows in it, and the interval holds it, with everything else or in one area."""
-    folder = open_folder(library[family].folder)
-    source, chance = FolderSource(folder), np.random.default_rng(2)
-    [ordered] = [axis for axis in folder.ordered if axis != "zone"]
-    axis, number = folder.ordered[ordered], list(folder.axes).index(ordered)
-    for level in range(1, axis.depth + 1):
-        first, last = sorted(chance.integers(0, axis.areas(level), 2).tolist())
-        asked: list[Area | AreaRange] = [Area(0, ())] * len(folder.axes)
-        asked[number] = AreaRange(level, first, last + 1)
-        found = answer(folder, asked)
-        rows = source.level_table(found.level)
-        own = axis.ancestors(rows.areas[number], rows.levels[number], level)
-        assert found.count == rows.column("count")[(first <= own) & (own <= last)].sum()
-        if found.low is not None and found.high is not None:
-            assert found.low <= max(found.count, 0) <= found.high
+@pytest.mark.parametrize("has_noisy", [True, False])
+def test_a_sum_of_areas_is_the_sum_of_its_rows(folder, tmp_path, has_noisy):
+    """Any areas of each axis, on any level: the count is that of the rows inside, and an interval holds it; where there is none, it says why."""
+    published = open_folder(folder if has_noisy else without_noisy_counts(folder, tmp_path / "bare"))
+    source, chance = FolderSource(published), np.random.default_rng(3)
+    finest = source.level_table(len(source.levels) - 1)
+    for _ in range(8):
+        asked, inside = [], np.ones(len(finest), dtype=bool)
+        for axis, own, areas in zip(source.tree.axes, finest.levels, finest.areas, strict=True):
+            level = int(chance.integers(0, own + 1)) if axis.areas(own) else 0
+            size = axis.areas(level)
+            some = np.sort(chance.choice(size, min(size, int(chance.integers(1, 5))), replace=False)) if level else [0]
+            asked.append(set_of(published, axis.name, areas_in(axis, level, np.array(some)), "some"))
+            inside &= np.isin(axis.ancestors(areas, own, level), some)
+        for simultaneous in (False, True):
+            found = answer(published, asked, simultaneous=simultaneous)
+            if not source.manifest.own_views:
+                assert found.count == finest.column("count")[inside].sum()
+            if found.low is not None and found.high is not None:
+                assert 0 <= found.low <= max(found.count, 0) <= found.high
+            else:
+                assert any(why in found.how for why in ("not published", "missing from it", "no simultaneous interval"))
+
+
+def test_a_set_that_is_one_area_is_answered_as_the_area(folder):
+    """Children that are all of a family are their parent, and all areas are everything: count, interval and explanation are the same."""
+    published, chance = open_folder(folder), np.random.default_rng(4)
+    axes = published.tree.axes if published.has_tree else ()
+    for number, axis in enumerate(axes):
+        for level in range(axis.depth):
+            area = int(chance.integers(0, axis.areas(level)))
+            children = areas_in(axis, level + 1, np.arange(*axis.first_child[level][area : area + 2]))
+            family = set_of(published, axis.name, children, "all of it")
+            [piece] = family.pieces
+            assert piece.level <= level
+            found = [
+                answer(published, [of if of_axis is axis else Area(0, ()) for of_axis in axes])
+                for of in (family, piece)
+            ]
+            of_area, of_set = (replace(of, cells={}, areas=()) for of in found)
+            assert of_area == of_set, number

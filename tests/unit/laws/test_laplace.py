@@ -38,7 +38,7 @@ def test_tails_quantiles_and_reach_of_sums_are_those_of_the_law(scale: float, te
     """
     tails = tails_of(scale, terms)
     for z in (0, 1, 2, 5, math.ceil(3 * scale), math.ceil(10 * scale)):
-        bound = math.exp(log_tail_of_sum(scale, terms, z))
+        bound = math.exp(log_tail_of_sum(((scale, terms),), z))
         assert tails[z] * (1 - 1e-12) <= bound <= tails[z] * (1 + 1e-10)
     for tail in (0.49, 0.3, 0.05, 0.01, 1e-4, 1e-9):
         z = laplace_quantile(scale, math.log(tail), terms)
@@ -59,8 +59,8 @@ def test_the_quantile_of_what_cannot_be_listed_is_least_too(scale: float, terms:
     step = max(1, round(1e-3 * math.sqrt(terms * laplace_variance(scale))))
     for log_tail in (-0.9, -3.0, -30.0):
         z = laplace_quantile(scale, log_tail, terms)
-        assert log_tail_of_sum(scale, terms, z) <= log_tail
-        assert z < step or log_tail_of_sum(scale, terms, z - step) > log_tail
+        assert log_tail_of_sum(((scale, terms),), z) <= log_tail
+        assert z < step or log_tail_of_sum(((scale, terms),), z - step) > log_tail
     normal = 1.6448536 * math.sqrt(10**8 * laplace_variance(10.0))
     assert laplace_quantile(10.0, math.log(0.05), 10**8) == pytest.approx(normal, rel=1e-4)
     above, below = laplace_quantile(50.0, -499.0, 2), laplace_quantile(50.0, -501.0, 2)

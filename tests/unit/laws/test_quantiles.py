@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
-from tasks.laws.laplace import laplace_quantile
-from tasks.laws.law import NO_NOISE, Law, LevelNoise
+from tasks.laws.laplace import LAPLACE, laplace_quantile
+from tasks.laws.law import NO_NOISE, Law, LevelNoise, quantile_of_sum
 from tasks.laws.named import LAWS, noise_of
 from tasks.laws.samplers import LARGEST_TAU
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
+from tasks.tree.axis import FloatArray
 from tasks.uncertainty.intervals import margins_of, simultaneous_margins, sum_margins
 
 DIGITS = 60
@@ -128,3 +129,47 @@ def test_noise_of_several_draws_is_that_of_their_sum() -> None:
     assert several.variance == 5 * LevelNoise(GAUSSIAN, 3.0).variance
     assert several.sigma == pytest.approx(3 * math.sqrt(5))
     assert several.quantile(-3.0, 2) == gaussian_quantile(3.0, -3.0, 10)
+
+
+def probabilities_of(law: Law, draws: tuple[tuple[float, int], ...]) -> FloatArray:
+    """Return the probabilities of all values of a sum of draws, by convolution, float64, of an odd length with 0 in its middle."""
+    together = np.ones(1)
+    for scale, terms in draws:
+        values = np.arange(-math.ceil(45 * scale), math.ceil(45 * scale) + 1)
+        weights = np.exp(-((values / scale) ** 2) / 2 if law is GAUSSIAN else -np.abs(values) / scale)
+        for _ in range(terms):
+            together = np.convolve(together, weights / weights.sum())
+    return together
+
+
+MIXED = [((1.0, 2), (3.5, 1)), ((2.0, 1), (9.0, 4)), ((0.4, 3), (6.0, 2)), ((1.5, 1), (2.5, 1), (4.0, 1))]
+
+
+@pytest.mark.parametrize("law", [GAUSSIAN, LAPLACE])
+@pytest.mark.parametrize("draws", MIXED)
+def test_draws_of_several_scales_are_added_up_exactly(law: Law, draws: tuple[tuple[float, int], ...]) -> None:
+    """The quantile of their sum is exceeded with at most the probability, and by the next smaller but one more often: by convolution.
+
+    Margins that are added up one by one go no less far. One draw goes less far than all: the check can fail.
+    """
+    assert law.sum_quantile is not None
+    assert law.quantile is not None
+    probabilities = probabilities_of(law, draws)
+    beyond, middle = np.cumsum(probabilities[::-1])[::-1], len(probabilities) // 2
+    for tail in (0.3, 0.05, 1e-3, 1e-6):
+        z = law.sum_quantile(draws, math.log(tail))
+        assert beyond[middle + z + 1] <= tail
+        assert z < 2 or beyond[middle + z - 1] > tail
+        noises = [(LevelNoise(law, scale), terms) for scale, terms in draws]
+        assert quantile_of_sum([*noises, (NO_NOISE, 4)], math.log(tail)) == z
+        assert z <= sum(law.quantile(scale, math.log(tail), terms) for scale, terms in draws)
+        assert tail > 0.1 or beyond[middle + law.quantile(draws[0][0], math.log(tail), 1) + 1] > tail
+
+
+def test_noise_that_is_alike_is_added_up_as_one():
+    """Several parts of one scale are that many draws; no noise goes nowhere; and sums lack what is below a threshold."""
+    gaussian, log_tail = LevelNoise(GAUSSIAN, 3.0), math.log(0.05)
+    assert quantile_of_sum([(gaussian, 1), (NO_NOISE, 3), (gaussian, 2)], log_tail) == gaussian.quantile(log_tail, 3)
+    assert quantile_of_sum([(NO_NOISE, 3), (gaussian, 0)], log_tail) == 0
+    with pytest.raises(ValueError, match="no quantiles of sums"):
+        quantile_of_sum([(LevelNoise(THRESHOLDED_LAPLACE, of), 1) for of in (2.0, 3.0)], log_tail)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE, Grid, grid_of, round_grid
-from tasks.unbiased.variance import tree_variances
+from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
 from tests.support.shapes import complete, drawn, incidences, tree_by
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -133,7 +133,7 @@ def test_a_rectangle_is_made_of_the_fewest_cells(seed: int) -> None:
     generator = np.random.default_rng(seed)
     ends = [np.sort(generator.integers(0, size + 1, 2)) for size in values.shape]
     covered = np.zeros(values.shape, dtype=int)
-    for pair, areas in grid.whole_cells(*([of[side : side + 1] for of in ends] for side in (0, 1))):
+    for pair, areas in grid.whole_cells(in_ranges(*([of[side : side + 1] for of in ends] for side in (0, 1)))):
         begins = [
             of.tree.axes[0].first_descendants(level, of.tree.depth)
             for of, level in zip(grid.variances, pair, strict=True)
@@ -153,3 +153,15 @@ def test_a_side_with_two_axes_or_an_exact_level_is_refused() -> None:
         Grid((single, tree_variances(two, [1.0] * 3)), ([1.0] * 2, [1.0] * 3))
     with pytest.raises(ValueError, match="one axis, and finite precisions"):
         Grid((single, tree_variances(one, [np.inf, 1.0])), ([1.0] * 2, [np.inf, 1.0]))
+
+
+@given(SEEDS)
+def test_sets_of_areas_of_both_axes_are_sums_of_rectangles(seed: int) -> None:
+    """Their variance is that of dense least squares, and they are made of as many rectangles as their runs multiply to."""
+    grid, _, values, covariance = draw(seed)
+    generator = np.random.default_rng(seed)
+    chosen = [generator.random(size) < 0.5 for size in values.shape]
+    inside = np.outer(*chosen).ravel()
+    assert grid.variances_of(in_sets(chosen)) == pytest.approx(inside @ covariance @ inside, abs=1e-9)
+    runs = [np.count_nonzero(np.diff(of.astype(int), prepend=0) > 0) for of in chosen]
+    assert grid.runs_of_box(in_sets(chosen)) == np.prod(runs)

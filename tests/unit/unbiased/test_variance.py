@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
+from tasks.tree.frontier import Frontier, expand
 from tasks.tree.order import Tree
 from tasks.unbiased.deviations import released_counts
-from tasks.unbiased.variance import TreeVariances, tree_variances
+from tasks.unbiased.variance import TreeVariances, in_sets, tree_variances
 from tests.support.shapes import complete, covariance, drawn, incidences, tree_by
 
 Drawn = tuple[Tree, TreeVariances, np.ndarray]
@@ -63,6 +64,24 @@ def test_nodes_have_the_variances_of_dense_least_squares(seed: int) -> None:
         inside *= (of_axis[:, :1] <= of) & (of < of_axis[:, 1:])
     boxes = variances.of_boxes([of[:, 0] for of in ends], [of[:, 1] for of in ends])
     assert boxes == pytest.approx(np.einsum("bi,ij,bj->b", inside, leaves, inside), abs=1e-10)
+
+
+@given(SEEDS)
+def test_sets_of_areas_have_the_variances_of_dense_least_squares(seed: int) -> None:
+    """Any areas of one axis with any of the other: the variance is rᵀCr, and the runs are those of adjacent leaves in the order of the tree."""
+    tree, variances, leaves = draw(seed)
+    generator, sizes = np.random.default_rng(seed), tree.sizes(tree.depth)
+    chosen = [generator.random(size) < 0.5 for size in sizes]
+    places = np.indices(sizes).reshape(len(sizes), -1)
+    inside = np.all([of[own] for of, own in zip(chosen, places, strict=True)], axis=0)
+    assert variances.variances_of(in_sets(chosen)) == pytest.approx(inside @ leaves @ inside, abs=1e-10)
+    cells = [np.zeros(1, dtype=np.int64)] * len(sizes)
+    order = Frontier(0, tuple(cells), np.zeros(1, dtype=np.int64))
+    for level in range(tree.depth):
+        below = expand(tree, order)
+        order = Frontier(level + 1, below.areas, np.zeros(len(below), dtype=np.int64))
+    in_order = np.all([of[own] for of, own in zip(chosen, order.areas, strict=True)], axis=0)
+    assert variances.runs_of_box(in_sets(chosen)) == np.count_nonzero(np.diff(in_order.astype(int), prepend=0) > 0)
 
 
 def test_intervals_of_all_nodes_hold_at_once() -> None:

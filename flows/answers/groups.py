@@ -1,0 +1,85 @@
+"""Groups of areas that a question names by a public table of codes, with the name of a group."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+
+from storage.errors import UsageError
+from tasks.ingest.sources.locations import table_at
+from tasks.ingest.tables import check_columns, opened, text_columns
+from tasks.released.query.areas import Area, find_area
+from tasks.released.query.sets import TOGETHER, AreaSet, is_known, set_of
+from tasks.released.sources.folder import PublishedFolder
+
+CODE, GROUP, LEVEL, AXIS = "code", "group", "level", "axis"
+
+_FIELD = "--areas"
+_SHOWN = 6  # codes of a group that an answer names
+
+
+def groups_of(published: PublishedFolder, table: Any, axis: str | None) -> dict[str, list[AreaSet]]:
+    """Return groups of areas by axis, in the order in which they first come.
+
+    Args:
+        table: its path, or a data frame: a row for each area, with its `code`, the name of its `group`, and where they are needed the `level` and
+            the `axis` of the code.
+        axis: of all codes; None where a column says it, or only one axis has the first code.
+    Raises:
+        UsageError: there is no such axis or area, an area is in a group twice, or a cell is blank.
+    """
+    listed, groups = _read(table), dict[str, dict[str, list[Area]]]()
+    axis = axis or (None if AXIS in listed.columns else _only_axis(published, listed.row(0, named=True)))
+    for row in listed.iter_rows(named=True):
+        name = row.get(AXIS) or axis or ""
+        if name not in published.axes:
+            hint = f"Its axes are {', '.join(published.axes)}."
+            raise UsageError(f"{_FIELD}: the release has no axis {name}.", field=_FIELD, hint=hint)
+        code = {row[LEVEL]: row[CODE]} if row.get(LEVEL) else row[CODE]
+        groups.setdefault(name, {}).setdefault(row[GROUP], []).append(find_area(published, name, code))
+    return {
+        name: [set_of(published, name, areas, _written(areas), group) for group, areas in of_axis.items()]
+        for name, of_axis in groups.items()
+    }
+
+
+def _read(table: Any) -> pl.DataFrame:
+    """Return a table of groups as text."""
+    if isinstance(table, str | os.PathLike):
+        file = table_at(_FIELD, os.fspath(table), Path())
+        with duckdb.connect() as con, opened(con, file) as rows:
+            check_columns(file, rows, [CODE, GROUP])
+            names = [name for name in (CODE, GROUP, LEVEL, AXIS) if name in rows.names]
+            listed: pl.DataFrame = con.sql(f"SELECT {text_columns(names)} FROM {rows.scan(names)}").pl()
+    elif hasattr(table, "__arrow_c_stream__") and {CODE, GROUP} <= {*(frame := pl.DataFrame(table)).columns}:
+        listed = frame.select(pl.all().cast(pl.String).str.normalize("NFC"))
+    else:
+        raise UsageError(f"{_FIELD} must be a table with the columns {CODE} and {GROUP}.", field=_FIELD)
+    for name in (CODE, GROUP):
+        blank = listed[name].fill_null("").str.strip_chars() == ""
+        if blank.any() or not len(blank):
+            where = f"; see row {int(blank.arg_true()[0]) + 1}" if len(blank) else ": the table has no rows"
+            raise UsageError(f"{_FIELD}: column {name} must not be empty{where}.", field=_FIELD)
+    return listed
+
+
+def _only_axis(published: PublishedFolder, row: dict[str, str]) -> str:
+    """Return the only axis that has a code; refuse one that several or none have."""
+    level, axes = row.get(LEVEL), published.axes
+    found = [
+        axis for axis, names in axes.items() if (level in names if level else is_known(published, axis, row[CODE]))
+    ]
+    if len(found) == 1 or len(axes) == 1:
+        return [*found, *axes][0]
+    code = f"{row[CODE]}{f' of level {level}' if level else ''}"
+    which = f"is a code of {' and '.join(found)}" if found else f"is no code of {', '.join(axes)}"
+    each = " or ".join(f"{_FIELD} {axis}=FILE" for axis in found or axes)
+    hint = f"Write {each}, or give the table a column {AXIS}. For what goes from group to group, give both."
+    raise UsageError(f"{_FIELD}: {code} {which}.", field=_FIELD, hint=hint)
+
+
+def _written(areas: list[Area]) -> str:
+    shown = TOGETHER.join(area.path[-1] if area.level else "all" for area in areas[:_SHOWN])
+    return f"{shown} and {len(areas) - _SHOWN:,} more" if len(areas) > _SHOWN else shown
