@@ -134,16 +134,17 @@ def read_codebook(
         InputError: the table cannot be read, lacks a column, is empty, has a blank code, repeats a finest area, or puts
             an area under two parents.
     """
-    with duckdb.connect() as con, opened(con, table) as rows:
-        check_columns(table, rows, levels)
-        if not_all_of is not None and {*map(in_nfc, not_all_of)} <= set(rows.names):
-            raise table.fault(
-                f"{table.name} has the columns of the confidential table.",
-                "Give a public codebook of all areas. A codebook made from the records would reveal who is in them.",
-            )
-        codebook: pl.DataFrame = con.sql(f"SELECT {text_columns(levels)} FROM {rows.scan(levels)}").pl()
-    with duckdb.connect() as con, opened(con, table, as_written=True) as rows:
-        _check_one_form(con.sql(f"SELECT {text_columns(levels)} FROM {rows.scan(levels)}").pl(), table)
+    with duckdb.connect() as con:
+        with opened(con, table) as rows:
+            check_columns(table, rows, levels)
+            if not_all_of is not None and {*map(in_nfc, not_all_of)} <= set(rows.names):
+                raise table.fault(
+                    f"{table.name} has the columns of the confidential table.",
+                    "Give a public codebook of all areas. A codebook made from the records would reveal who is in them.",
+                )
+            codebook: pl.DataFrame = con.sql(f"SELECT {text_columns(levels)} FROM {rows.scan(levels)}").pl()
+        with opened(con, table, as_written=True) as rows:
+            _check_one_form(con.sql(f"SELECT {text_columns(levels)} FROM {rows.scan(levels)}").pl(), table)
     if codebook.is_empty():
         raise table.fault(f"{table.name} has no rows.")
     _check_no_blank(codebook[levels[-1]], table, is_finest=True)
