@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -278,16 +279,22 @@ def _left_and_wrong(text: str) -> tuple[list[str], list[SpecError]]:
         return in_order(left), []
     if all(isinstance(keys.get(part), dict) for part in ("input", "release")):
         keys = by_axis(keys)
-    for name, key in Spec.model_fields.items():
-        alone = create_model("Spec", __base__=Keys, **{name: (key.annotation, key)})  # type: ignore[call-overload]
+    for name in Spec.model_fields:
         try:
-            alone.model_validate({name: keys[name]} if name in keys else {})
+            _alone(name).model_validate({name: keys[name]} if name in keys else {})
         except ValidationError as fault:
             add(fault)
     faults += [SpecError(f"{name} {NO_KEY}", field=str(name)) for name in keys if name not in Spec.model_fields]
     open_keys = tuple(f"{field}." for field in left)
     wrong = {(of.field, str(of)): of for of in faults if not f"{of.field}.".startswith(open_keys)}
     return in_order(left), list(wrong.values())
+
+
+@cache
+def _alone(name: str) -> type[Keys]:
+    """Return a spec that has one key of the first level, and no rules between keys."""
+    key = Spec.model_fields[name]
+    return create_model("Spec", __base__=Keys, **{name: (key.annotation, key)})  # type: ignore[call-overload, no-any-return]
 
 
 def located(fault: T, text: str) -> T:

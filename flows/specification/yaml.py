@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import yaml
+from yaml.composer import Composer
 
 from storage.errors import SpecError
 
@@ -65,14 +66,16 @@ _CHANGED = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:timestamp"}  # what YAML
 _PLAIN_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 
 
-class _NoRepeats(yaml.SafeLoader):
+class _NoRepeats(Composer, yaml.CSafeLoader):
     """YAML in which a repeated key is an error; YAML's own reader would keep the last value.
 
     `${NAME}` needs no quotes anywhere. Codes and names of a hierarchy that look like numbers or days stay as they are written.
+    libyaml scans the text; Python composes the nodes, since libyaml's composer crashes where they are nested too deep.
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__(re.sub(r"\$\{(\w+)\}", rf"${_OPEN}\1{_CLOSE}", text))
+        Composer.__init__(self)
+        yaml.CSafeLoader.__init__(self, re.sub(r"\$\{(\w+)\}", rf"${_OPEN}\1{_CLOSE}", text))
 
     def get_single_node(self) -> yaml.Node | None:
         node = super().get_single_node()

@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import duckdb
 import polars as pl
 import shapely
 
 from storage.errors import InputError
 from tasks.ingest.shape_files import Feature, polygon, polygons, read_features
 from tasks.ingest.sources.files import FileTable
-from tasks.ingest.tables import Table, check_columns, identifier, is_blank, opened, text_columns
+from tasks.ingest.tables import Table, check_columns, identifier, is_blank, opened, reader, text_columns
 from tasks.words.areas import GEOMETRY, NAME, code_columns
 
 _CODE, _LEVEL = "code", "level"
@@ -84,7 +83,7 @@ def read_names(
 def _of_codebook(labels: Labels, table: Table, levels: Sequence[str], *, own_area: bool) -> dict[int, pl.DataFrame]:
     """Return the names in columns of the codebook, of released levels: the codes of each path, and the name."""
     wanted = {level: labels.columns[level] for level in levels if level in labels.columns}
-    with duckdb.connect() as con, opened(con, table) as rows:
+    with reader(table) as con, opened(con, table) as rows:
         check_columns(replace(table, field=labels.field), rows, list(labels.columns.values()), levels)
         columns = [
             f"{identifier(column)}::VARCHAR AS {identifier(f'{number}')}"
@@ -116,7 +115,7 @@ def _with_own(codes: pl.DataFrame, names: dict[str, pl.Series]) -> tuple[pl.Data
 def _of_table(labels: Labels, table: Table, levels: Sequence[str]) -> dict[int, pl.DataFrame]:
     """Return the names in a table of codes and names, by axis level: the code, and the name."""
     only = labels.codes_of or (levels[0] if len(levels) == 1 else "")
-    with duckdb.connect() as con, opened(con, table) as rows:
+    with reader(table) as con, opened(con, table) as rows:
         has_levels = not only or _LEVEL in rows.names
         wanted = [*([_LEVEL] if has_levels else []), _CODE, NAME]
         check_columns(table, rows, wanted)

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
 
-import duckdb
 import polars as pl
 
 from storage.errors import InputError
 from storage.releases.terms import RELEASED_CODES
-from tasks.ingest.tables import Table, check_columns, in_nfc, is_blank, opened, rows_named, text_columns
+from tasks.ingest.tables import Table, check_columns, in_nfc, is_blank, opened, reader, rows_named, text_columns
 
 MOST_CHILDREN = 2**20  # of one area: keeps products of fan-out and count inside 64 bits
 
@@ -79,7 +78,7 @@ def read_recode(recode: Recode, codebook: pl.DataFrame) -> pl.DataFrame:
             ones.
     """
     table, columns = recode.table, [recode.old, recode.new]
-    with duckdb.connect() as con, opened(con, table) as rows:
+    with reader(table) as con, opened(con, table) as rows:
         check_columns(table, rows, columns)
         read: pl.DataFrame = con.sql(f"SELECT {text_columns(columns)} FROM {rows.scan(columns)}").pl()
     old, new = read.rename(dict(zip(columns, ("old", "new"), strict=True)))
@@ -134,16 +133,17 @@ def read_codebook(
         InputError: the table cannot be read, lacks a column, is empty, has a blank code, repeats a finest area, or puts
             an area under two parents.
     """
-    with duckdb.connect() as con, opened(con, table) as rows:
-        check_columns(table, rows, levels)
-        if not_all_of is not None and {*map(in_nfc, not_all_of)} <= set(rows.names):
-            raise table.fault(
-                f"{table.name} has the columns of the confidential table.",
-                "Give a public codebook of all areas. A codebook made from the records would reveal who is in them.",
-            )
-        codebook: pl.DataFrame = con.sql(f"SELECT {text_columns(levels)} FROM {rows.scan(levels)}").pl()
-    with duckdb.connect() as con, opened(con, table, as_written=True) as rows:
-        _check_one_form(con.sql(f"SELECT {text_columns(levels)} FROM {rows.scan(levels)}").pl(), table)
+    with reader(table) as con:
+        with opened(con, table) as rows:
+            check_columns(table, rows, levels)
+            if not_all_of is not None and {*map(in_nfc, not_all_of)} <= set(rows.names):
+                raise table.fault(
+                    f"{table.name} has the columns of the confidential table.",
+                    "Give a public codebook of all areas. A codebook made from the records would reveal who is in them.",
+                )
+            codebook: pl.DataFrame = con.sql(f"SELECT {text_columns(levels)} FROM {rows.scan(levels)}").pl()
+        with opened(con, table, as_written=True) as rows:
+            _check_one_form(con.sql(f"SELECT {text_columns(levels)} FROM {rows.scan(levels)}").pl(), table)
     if codebook.is_empty():
         raise table.fault(f"{table.name} has no rows.")
     _check_no_blank(codebook[levels[-1]], table, is_finest=True)

@@ -8,14 +8,13 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import duckdb
 import numpy as np
 import polars as pl
 
 from storage.errors import InputError
 from storage.ledger.recognition import Columns
 from tasks.ingest.contents import same_content
-from tasks.ingest.tables import Table, check_columns, in_nfc, is_blank, opened, same_table, text_columns
+from tasks.ingest.tables import Table, check_columns, in_nfc, is_blank, opened, reader, same_table, text_columns
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, numbered_codes
 
@@ -66,7 +65,7 @@ def read_derived(
     if same_table(source.table, confidential):
         raise source.table.confidential(_REVEALS, _PUBLIC)
     of_records = {*codes, *([count] if count else [])}
-    with duckdb.connect() as con, opened(con, source.table) as rows:
+    with reader(source.table) as con, opened(con, source.table) as rows:
         check_columns(source.table, rows, wanted)
         if len(of_records) > len(source.of) and {*map(in_nfc, of_records)} <= {*rows.names}:
             raise source.table.fault(f"{source.table.name} has the columns of the confidential table.", _PUBLIC)

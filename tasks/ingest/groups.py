@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import duckdb
 import numpy as np
 import polars as pl
 
 from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.machine.caller import tell_caller
-from tasks.ingest.tables import Table, check_columns, identifier, is_blank, opened, rows_named
+from tasks.ingest.tables import Table, check_columns, identifier, is_blank, opened, reader, rows_named
 from tasks.ingest.trips import End, Units, area_of_codes, area_of_others, sum_table
 from tasks.tree.axis import IntArray
 
@@ -55,7 +54,7 @@ def read_listed(listed: ListedGroups, region: End) -> tuple[pl.DataFrame, IntArr
         InputError: the list cannot be read, lacks a column, has a blank code, repeats a group or names an unknown region.
     """
     wanted = [*listed.columns, listed.region]
-    with duckdb.connect() as con, opened(con, listed.table) as rows:
+    with reader(listed.table) as con, opened(con, listed.table) as rows:
         check_columns(listed.table, rows, wanted)
         texts = [f"{identifier(name)}::VARCHAR AS code_{part}" for part, name in enumerate(listed.columns)]
         groups: pl.DataFrame = con.sql(

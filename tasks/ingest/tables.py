@@ -2,12 +2,13 @@
 
 import hashlib
 import json
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from typing import ClassVar
@@ -207,6 +208,19 @@ def _folded(name: str) -> str:
     return in_nfc(name).casefold()
 
 
+@cache
+def _database(process: int) -> Connection:  # noqa: ARG001 (a fork does not have the threads of its parent's database)
+    return duckdb.connect()
+
+
+def reader(table: Table) -> Connection:
+    """Return a connection for a public table, to be closed: to a database in memory that the process keeps, since opening one takes 20 ms.
+
+    A file of several tables has a database of its own: two threads may attach two such files, and under one name.
+    """
+    return duckdb.connect() if "::" in table.location else _database(os.getpid()).cursor()
+
+
 @contextmanager
 def opened(con: Connection, table: Table, *, as_written: bool = False) -> Iterator[TableRows]:
     """Yield the rows of a table. All names and values are text in NFC, unless they are wanted as they are written.
@@ -315,7 +329,7 @@ def read_texts(table: Table) -> pl.DataFrame:
     Raises:
         InputError: it cannot be read.
     """
-    with duckdb.connect() as con, opened(con, table) as rows:
+    with reader(table) as con, opened(con, table) as rows:
         texts: pl.DataFrame = con.sql(f"SELECT {text_columns(rows.distinct)} FROM {rows.scan(rows.distinct)}").pl()
     return texts
 

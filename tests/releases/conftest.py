@@ -7,14 +7,12 @@ import pytest
 import flows.answers.verify
 import tasks.folder.publish.task
 
-_WITH_PAGES = {"publish", "answers"}
-
 
 @pytest.fixture(autouse=True, scope="module")
 def _short_pages(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Write short pages, but in the folders whose tests read them and in modules that say `WITH_PAGES = True`."""
+    """Write short pages, but in modules that say `WITH_PAGES = True`."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.path.parent.name not in _WITH_PAGES and not getattr(request.module, "WITH_PAGES", False):
+        if not getattr(request.module, "WITH_PAGES", False):
             patch.setattr(tasks.folder.publish.task, "report", lambda *_: "report")
             patch.setattr(tasks.folder.publish.task, "explorer", lambda _: "explorer")
             patch.setattr(tasks.folder.publish.task, "warm_up", lambda: None)

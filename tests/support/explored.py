@@ -10,6 +10,7 @@ from shapely.geometry import box, mapping
 
 from flows.answers.query import QueryAnswer, query_answer
 from flows.api import release
+from storage.database.connections import store
 from tests.support.spec import spec_in
 
 ROWS, COLUMNS = 3, 5  # counties, and towns in each
@@ -51,7 +52,8 @@ def land_released(folder: Path, hierarchy: dict[str, Any], **keys: Any) -> Path:
     homes, works = ([TOWNS[place] for place in of.tolist()] for of in divmod(pairs, len(TOWNS)))
     pl.DataFrame({"home": homes, "work": works}).write_csv(folder / "trips.csv")
     spec = SPEC | {"hierarchy": SPEC["hierarchy"] | hierarchy} | keys
-    return release(spec_in(folder, spec), different_people=True).folder
+    with store():  # open all the time
+        return release(spec_in(folder, spec), different_people=True).folder
 
 
 def asked(folder: Path, where: dict[str, str]) -> QueryAnswer:

@@ -18,6 +18,7 @@ from flows.run.driver import make_release
 from flows.run.reservation import new_release
 from flows.run.runner import report_nothing, submit_to
 from flows.specification.file import load_spec
+from storage.database.connections import store
 
 
 def assert_described(folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -99,7 +100,7 @@ def with_sums(folder: Path) -> None:
 
 def published(spec: Path) -> Path:
     """Make the release of a spec by the plain driver, and return its folder; TRELLIS_HOME must be set."""
-    with ThreadPoolExecutor(1) as threads:
+    with ThreadPoolExecutor(1) as threads, store():  # open all the time
         plan = make_plan(load_spec(spec))
         made = new_release(plan)
         make_release(plan, made, submit_to(threads), report_nothing)

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from flows.api import PublishedRelease, release
+from storage.database.connections import store
 from tests.support.ages import PRIVACY as OF_PEOPLE
 from tests.support.spec import spec_in
 
@@ -73,7 +74,8 @@ def write_spec(folder: Path, **keys: Any) -> Path:
 def homes_released(folder: Path, homes: pl.DataFrame | None = None, **keys: Any) -> PublishedRelease:
     """Release the homes of a folder, with other keys of the spec; TRELLIS_HOME must be set."""
     write_tables(folder, draw_homes() if homes is None else homes)
-    return release(write_spec(folder, **keys), different_people=True)
+    with store():  # open all the time
+        return release(write_spec(folder, **keys), different_people=True)
 
 
 def counts(folder: Path, level: int) -> pl.DataFrame:

@@ -32,6 +32,7 @@ from flows.forecast.answer import plan_answer
 from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from flows.synthetic import write_ready
+from storage.database.connections import store
 from tasks.laws import samplers
 from tasks.synthesize.country import draw_country
 from tests.support.ages import GRID, PRIVACY, SPEC, draw_people, people_released
@@ -144,7 +145,7 @@ class Library:
             fcntl.flock(lock, fcntl.LOCK_EX)
             known = place / "made"
             if not known.exists():
-                with _at_home(place / "home", name):
+                with _at_home(place / "home", name), store():  # open all the time: to open it is a fifth of a release
                     known.write_text(str(_released(name, place).folder))
         return Kept(name, place / "home", place / "spec.yaml", open_release(known.read_text()))
 

@@ -27,7 +27,7 @@ SPEC: dict[str, Any] = {
 
 def spec_in(folder: Path, keys: dict[str, Any], name: str = "spec.yaml") -> Path:
     """Write a spec into a folder, and return its path."""
-    (folder / name).write_text(yaml.safe_dump(keys))
+    (folder / name).write_text(yaml.dump(keys, Dumper=yaml.CSafeDumper))
     return folder / name
 
 

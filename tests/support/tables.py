@@ -1,21 +1,25 @@
 """Trips of people in tables of any kind, over one codebook: a folder for them, what is in the vault of them, and how they are refused."""
 
 import re
+import sqlite3
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 import pytest
 import yaml
+from openpyxl import Workbook
 
+from flows.answers.check import _check_tables, _Problems
 from flows.planning.plan import Plan, make_plan
 from flows.run.driver import make_release
-from flows.run.reservation import new_release
+from flows.run.reservation import new_release, reserve_release
 from flows.run.runner import report_nothing, submit_to
 from flows.specification.file import load_spec
 from storage.counts.shard_files import read_codebook
@@ -27,7 +31,9 @@ from storage.machine.caller import heard_by_caller
 from storage.machine.fingerprints import KEY
 from storage.machine.home import shard_folder
 from storage.releases.register import list_releases
-from tasks.ingest.task import ingest
+from tasks.ingest.contents import read_content
+from tasks.ingest.task import ingest, read_in_memory
+from tasks.ingest.trips import Units
 from tests.support.spec import SPEC
 
 N1, N2, S1, S2 = "0101001", "0101002", "0201001", "0201002"
@@ -36,6 +42,7 @@ AREAS = [(code[:2], code[:4], code) for code in (N1, N2, "0102001", S1, S2)]
 HEADER = ("home", "work", "people")
 TRIPS = [(N1, N2, 271828), (N2, S1, 314159), (S1, N1, 141421)]
 GOOD = {(home, work): count for home, work, count in TRIPS}
+Rows = Sequence[Sequence[Any]]
 # Values of the confidential table that no message may show: they are in no path, line number or text.
 UNKNOWN, SENTINEL = "0101777", "Zebedee-Quux"  # the second begins every unit's id
 SECRETS = (N1, N2, S1, S2, UNKNOWN, "271828", "314159", "141421", SENTINEL)
@@ -59,9 +66,43 @@ def in_duckdb(path: Path, *statements: str) -> str:
     return path.name
 
 
+def write(path: Path, tables: Mapping[str, Rows], *more: str) -> str:
+    """Write tables into one file, by its ending; run more statements, where it is a database; return its name."""
+    # The first row of each table has the names of its columns.
+    if path.suffix == ".xlsx":
+        book = Workbook()
+        book.remove(book.active)
+        for name, rows in tables.items():
+            sheet = book.create_sheet(name)
+            for row in rows:
+                sheet.append(list(row))
+        book.save(path)
+        return path.name
+    path.unlink(missing_ok=True)
+    kind = " VARCHAR" if path.suffix == ".duckdb" else ""
+    with closing(duckdb.connect(str(path)) if kind else sqlite3.connect(path)) as base:
+        for name, (columns, *rows) in tables.items():
+            base.execute(f'CREATE TABLE "{name}" ({", ".join(f"{column}{kind}" for column in columns)})')
+            if rows:
+                base.executemany(f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(columns))})', rows)
+        for statement in more:
+            base.execute(statement)
+        base.commit()
+    return path.name
+
+
 def shown_by(fault: BaseException) -> str:
     """Return an exception as anybody could record it."""
     return f"{''.join(traceback.format_exception(fault))} {fault!r} {vars(fault)} {fault.args}"
+
+
+def found_in(codebooks: Iterable[pl.DataFrame], rows: Rows, *, whole: bool = False) -> dict[Any, int]:
+    """Return records of positive counts by the codes of both ends, or by whole paths."""
+    homes, works = ([codes if whole else codes[-1:] for codes in of.rows()] for of in codebooks)
+    found = {("/".join(homes[home]), "/".join(works[work])): int(count) for home, work, count in rows}
+    assert len({tuple(ends) for *ends, _ in rows}) == len(rows), "a pair of areas appears twice"
+    assert all(count > 0 for count in found.values())
+    return found
 
 
 @dataclass(frozen=True)
@@ -114,16 +155,34 @@ class Place:
         return make_plan(load_spec(self.spec(name, **changes)))
 
     def ingested(self, *, whole: bool = False, **changes: Any) -> dict[tuple[str, str], int]:
-        """Ingest the table of such a spec, and return the vault's records: the codes of both ends, or whole paths, and the count."""
+        """Read the table of such a spec in memory as ingest does; return the codes of both ends, or whole paths, and the count."""
+        file = load_spec(self.spec(**changes))
+        source, keys, unit = file.source(), file.spec.privacy, file.spec.input.unit
+        units = Units(unit, keys.max_records_per_unit, distinct=bool(keys.distinct), exact=keys.total_is_public)
+        promised = make_plan(file).promised if keys.distinct else (0,) * len(source.axes)
+        codebooks, areas, counts = read_in_memory(source, units, promised)
+        return found_in(codebooks.values(), [*zip(*areas, counts, strict=True)], whole=whole)
+
+    def in_vault(self, **changes: Any) -> dict[tuple[str, str], int]:
+        """Ingest the table of such a spec into a vault, and return what is there."""
         plan = self.plan(**changes)
         ingest.fn("a-release", plan.source, plan.units, plan.promised, 2**30)
-        home, work = (read_codebook(shard_folder("a-release"), end).rows() for end in plan.source.codebooks)
+        codebooks = [read_codebook(shard_folder("a-release"), end) for end in plan.source.codebooks]
         with vault("a-release") as con:
-            records = con.execute("SELECT area_0, area_1, true_count FROM records").fetchall()
-        found = {("/".join(home[one]), "/".join(work[other])): count for one, other, count in records}
-        assert len(found) == len(records), "a pair of areas appears twice"
-        assert all(count > 0 for count in found.values())
-        return found if whole else {(one.split("/")[-1], other.split("/")[-1]): n for (one, other), n in found.items()}
+            return found_in(codebooks, con.execute("SELECT area_0, area_1, true_count FROM records").fetchall())
+
+    def records(self, **changes: Any) -> str:
+        """Return by what the ledger knows the records of the table of such a spec."""
+        source = load_spec(self.spec(**changes)).source()
+        content = read_content(source.table, source.columns, []).content
+        assert content
+        return content.records
+
+    def problems(self, **changes: Any) -> str:
+        """Return what `check` finds wrong with the tables of such a spec and their columns, with what to do."""
+        found = _Problems()
+        _check_tables(yaml.safe_load(self.spec(**changes).read_text()), self.folder, found)
+        return " ".join(f"{fault} {fault.hint}" for fault in found)
 
     def release(self, name: str = "trips", output: Path | None = None, **changes: Any) -> Path:
         """Release such a spec with threads and without Prefect; return the published folder."""
@@ -133,14 +192,21 @@ class Place:
             make_release(plan, made, submit_to(threads), report_nothing)
         return Path(made.folder)
 
-    def refusal(self, capfd: pytest.CaptureFixture[str], **changes: Any) -> tuple[InputError, str]:
-        """Release a spec that is refused for its input; return the error and what was said on the terminal.
+    def reserve(self, name: str, **changes: Any) -> None:
+        """Reserve a release of such a spec, or be refused by the ledger."""
+        plan = self.plan(name, **changes)
+        reserve_release(new_release(plan), plan)
+
+    def refusal(
+        self, capfd: pytest.CaptureFixture[str], *, released: bool = False, **changes: Any
+    ) -> tuple[InputError, str]:
+        """Read a table that is refused, in memory or for a release; return the error and what was said on the terminal.
 
         Checks what holds of every refusal: it names a field and says so in one line, shows no confidential value, says
-        nothing on stdout and at most how many are at fault on stderr, and touches nothing.
+        nothing on stdout and at most how many are at fault on stderr; and of a release, that it touches nothing.
         """
         with pytest.raises(InputError) as caught:
-            self.release(**changes)
+            self.release(**changes) if released else [self.records(**changes), self.ingested(**changes)]
         error, (stdout, stderr) = caught.value, capfd.readouterr()
         assert error.field
         assert "\n" not in str(error)
@@ -148,7 +214,8 @@ class Place:
         told = r"([0-9,]+ units? (was|were) cut to at most [^\n]*\.\n)?([0-9,]+ (row|unit)s? (is|are) at fault\.\n)?"
         assert re.fullmatch(told, stderr)
         assert [secret for secret in SECRETS if secret in shown_by(error) + stderr] == []
-        self.assert_untouched()
+        if released:
+            self.assert_untouched()
         return error, stderr
 
     def assert_untouched(self) -> None:

@@ -11,6 +11,7 @@ import yaml
 from flows.api import release
 from flows.planning.plan import Plan, make_plan
 from flows.specification.file import load_spec
+from storage.database.connections import store
 from tests.support.spec import SPEC
 
 ZONES = [("A", "A1"), ("A", "A2"), ("A", "A3"), ("B", "B1")]
@@ -98,7 +99,8 @@ class Town:
     def release(self, **changes: Any) -> Path:
         """Make that release in the store of the town, and return its folder."""
         os.environ["TRELLIS_HOME"] = str(self.home)
-        return release(self.spec(**changes)).folder
+        with store():  # open all the time
+            return release(self.spec(**changes)).folder
 
 
 def level(folder: Path, number: int) -> pl.DataFrame:

@@ -18,9 +18,9 @@ from tasks.released.query.sets import areas_in, set_of
 from tasks.released.sources.folder import open_folder
 from tasks.released.sources.published import FolderSource
 from tests.support.folders import without_noisy_counts
-from tests.support.library import FAMILIES, Library
+from tests.support.library import FAMILIES, ROWS, TABLE, Library
 
-TRIPS = ["trips", "trips calibrated", "trips settled together", "trips of leaves", "trips with a threshold"]
+TRIPS = [name for name, row in ROWS.items() if row[TABLE] == "trips"]
 FEW = 6  # boxes of a kind
 
 
@@ -85,12 +85,13 @@ def test_any_box_is_the_sum_of_its_rows_and_is_answered_alike(folder: Path, tmp_
 def test_a_row_is_answered_within_its_interval(folder: Path) -> None:
     """A question about a cell that has a row is answered with its count, and not beyond the interval of the row, which promises as much.
 
-    An only child is its parent: where the parent has a row, its interval is that one.
+    No row's interval begins below 0. An only child is its parent: where the parent has a row, its interval is that one.
     """
     estimate = estimate_in(folder)
     for level in range(len(estimate.folder.levels)):
         table = estimate.folder.level_table(level)
         found = estimate.answers(Boxes(table.levels, table.areas))
+        assert (table.columns["low"].drop_nulls() >= 0).all()
         if not estimate.folder.manifest.own_views:
             assert found.count.tolist() == table.column("count").tolist()
         if estimate.folder.manifest.own_views or table.columns["low"].null_count():

@@ -1,21 +1,24 @@
 """Offices: one without a release, and one whose table has spent its cap, released once and put back for every test."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from flows.api import release
+from storage.database.connections import store
 from tests.support.office import ROWS, Office
 
 
 @pytest.fixture
-def fresh(tmp_path: Path, own_home: Path) -> Office:
-    """Give a folder with a table, a codebook and an empty store."""
+def fresh(tmp_path: Path, own_home: Path) -> Iterator[Office]:
+    """Give a folder with a table, a codebook and an empty store, which is open all the time."""
     (tmp_path / "people.csv").write_text("home,work\n" + ROWS)
     (tmp_path / "homes.csv").write_text("home\na0\na1\n")
-    return Office(tmp_path)
+    with store():
+        yield Office(tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -35,10 +38,11 @@ def _spent(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def office(_spent: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Office:
-    """Give the folder as it was when everything that its people can give had been spent."""
+def office(_spent: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
+    """Give the folder as it was when everything that its people can give had been spent; the store is open all the time."""
     place, kept = _spent
     shutil.rmtree(place)
     shutil.copytree(kept, place)
     monkeypatch.setenv("TRELLIS_HOME", str(place / "home"))
-    return Office(place)
+    with store():
+        yield Office(place)

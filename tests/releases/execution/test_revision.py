@@ -92,14 +92,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.fixture
-def world(made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Return a copy of that world, which may be changed."""
+def world(made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """Return a copy of that world, which may be changed; its store is open all the time."""
     place = tmp_path / "place"
     shutil.copytree(made.place, place)
     monkeypatch.setenv("TRELLIS_HOME", str(place / "home"))
     with store() as con:
         con.execute("UPDATE releases SET folder = replace(folder, ?, ?)", [str(made.place), str(place)])
-    return World(place, made.first, made.second)
+        yield World(place, made.first, made.second)
 
 
 def test_a_revision_is_told_wherever_somebody_looks(made, capsys):

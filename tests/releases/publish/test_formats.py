@@ -83,12 +83,7 @@ def trips_written(folder: Path) -> Path:
     pl.DataFrame({"region": regions, "place": PLACES, "called": called}).write_parquet(folder / "areas.parquet")
     pairs = [(home, work) for number, home in enumerate(PLACES[:-1]) for work in PLACES[: number + 1]]
     pl.DataFrame(pairs * 20, ["home", "work"], orient="row").write_parquet(folder / "trips.parquet")
-    return written(folder, TRIPS)
-
-
-def written(folder: Path, keys: dict[str, Any]) -> Path:
-    """Write a spec."""
-    return spec_in(folder, keys)
+    return spec_in(folder, TRIPS)
 
 
 def homes_mapped(folder: Path) -> Path:
@@ -113,7 +108,7 @@ def hidden_released(folder: Path) -> Path:
         "mechanism": "stability_histogram",
         "privacy": {key: value for key, value in PRIVACY.items() if key != "accountant"} | {"neighbours": "add_remove"},
     }
-    return release(written(folder, TRIPS | changed)).folder
+    return release(spec_in(folder, TRIPS | changed)).folder
 
 
 def people_released(folder: Path) -> Path:
@@ -129,7 +124,7 @@ def people_released(folder: Path) -> Path:
         "hierarchy": {"_sex": {"values": 2}, "native country": PLACES, "odd.one": ["x", "y"]},
         "release": {"order": ["native country", "_sex", "odd.one"], "csv": True},
     }
-    return release(written(folder, TRIPS | changed)).folder
+    return release(spec_in(folder, TRIPS | changed)).folder
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +144,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Made:
         if name in own:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("TRELLIS_HOME", str(place / "home"))
-                return own[name](place / name)
+                with store():  # open all the time
+                    return own[name](place / name)
         folder = library[name].copied(place / name)
         rewrite(folder, lambda manifest: manifest.update(formats=["xlsx", "sdmx"]))
         write_formats(PublishedTables(folder, manifest_of(folder)), ["sdmx"], tree(folder), "")

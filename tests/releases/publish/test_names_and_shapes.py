@@ -38,6 +38,8 @@ from tests.support.folders import published, rewrite, with_sums
 from tests.support.spec import SPEC as COUNTRY
 from tests.support.spec import spec_in
 
+WITH_PAGES = True
+
 AREAS = pl.DataFrame(
     {
         "county": ["01", "01", "02", "02"],

@@ -97,7 +97,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("parts")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(place / "home"))
-        yield place
+        with store():  # open all the time
+            yield place
 
 
 @pytest.fixture(scope="module")

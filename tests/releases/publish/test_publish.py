@@ -26,7 +26,10 @@ from tests.support.folders import assert_described, manifest_of, table_of, with_
 from tests.support.library import ROWS, Kept, Library
 from tests.support.user import REPOSITORY
 
+WITH_PAGES = True
+
 DEPTH = 6  # of the trips of the library
+SOME = ["walked", "grid", "sizes by tails", "trips settled together"]
 
 
 @pytest.fixture(params=ROWS)
@@ -107,6 +110,10 @@ def test_what_is_promised_is_said(kept):
         assert all(statement in kept.texts[output] for statement in manifest.unprotected)
 
 
+@pytest.mark.parametrize("kept", [
+    *SOME,
+    *(pytest.param(name, marks=pytest.mark.thorough) for name in ROWS if name not in SOME),
+], indirect=True)  # fmt: skip
 def test_altered_added_and_missing_files_are_found(kept, tmp_path):
     """One bit of a file is enough, an added file is found wherever it lies, and one that is gone is missed by its name."""
     folder = kept.copied(tmp_path)
@@ -198,7 +205,7 @@ SPOIL_TABLE: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("level", [1, 3, DEPTH])
+@pytest.mark.parametrize("level", [3, *(pytest.param(level, marks=pytest.mark.thorough) for level in (1, DEPTH))])
 @pytest.mark.parametrize("spoil", SPOIL_TABLE)
 def test_spoilt_tables_are_found(folder, level, spoil):
     """Rows removed, doubled, split, out of order, empty or negative are found, also if the manifest counts them; so are other columns."""
@@ -377,7 +384,8 @@ def test_words_are_compared_by_checksum_and_the_explorer_and_metadata_by_what_th
     assert failures(folder) == []
     assert verify_answer(folder).ok
     first = '<main><script type="application/json" id="data">{}</script>'
-    for other in (explorer.replace('"signal_rate":0.1', '"signal_rate":0.2'), explorer.replace("<main>", first)):
+    changed = explorer.replace('"signal_rate":0.1', '"signal_rate":0.2')
+    for other in (changed, explorer.replace("<main>", first), "<p>Nothing here"):
         (folder / "explorer.html").write_text(other)
         assert failures(folder) == []
         assert verify_answer(folder).failures == ["explorer.html does not show what the tables hold."]

@@ -155,15 +155,6 @@ def test_what_is_said_of_the_total_is_what_a_question_about_it_is_answered(told)
     assert total["may_be_negative"] == (COLUMNS[told.name] in "LUG")
 
 
-def test_no_interval_claims_less_than_nothing(told):
-    """Of every row 0 <= low <= count <= high, where a count below 0 counts as 0."""
-    found = told.found
-    for level in range(len(found.levels)):
-        for row in found.table(level).iter_rows(named=True):
-            if row["low"] is not None:
-                assert 0 <= row["low"] <= max(row["count"], 0) <= row["high"]
-
-
 @pytest.mark.parametrize("name", OF_HOMES)
 def test_the_numbers_behind_charts_of_group_sizes_are_those_of_queries(library, name):
     """Each size of each region has the interval that a question about it has, those without a row too."""

@@ -199,7 +199,7 @@ def _as_a_new_process(monkeypatch, make: Callable[[], Guarantee]) -> Guarantee:
 TEETH = [0.5, 3.0, 10.0, 25.0, 35.0, 40.0, 50.0, 60.0, 80.0, 100.0]  # δ jumps with ρ where few outcomes matter
 
 
-@pytest.mark.parametrize("delta", [1e-12, 1e-8, 1e-5, 1e-3])
+@pytest.mark.parametrize("delta", [1e-12, pytest.param(1e-8, marks=pytest.mark.thorough), 1e-3])
 @pytest.mark.parametrize(("mechanism", "law", "codes"), [
     ("gaussian", "gaussian", ["A", "B"]), ("gaussian", "gaussian", ["A"]),
     ("gaussian", "auto", ["A", "B", "C"]), ("inftda", "gaussian", ["A", "B"]),

@@ -45,9 +45,8 @@ def test_the_rule_is_by_the_cells_of_the_two_finest_levels(tree, most, chosen):
 
 
 @pytest.mark.parametrize(("codes", "keys", "asked", "chosen"), [
-    (1000, {}, "auto", "all"), (3000, TABLE, "auto", "all"), (3000, {}, "auto", "survivors"),
-    (1010, {}, "auto", "above"), (3000, {}, "all", "all"), (4000, TABLE, "auto", "above"),
-    (4000, {}, "all", "above"), (7000, TABLE, "auto", "survivors"), (3000, TABLE, "survivors", "survivors"),
+    (1000, {}, "auto", "all"), (1010, {}, "auto", "above"), (3000, {}, "auto", "survivors"), (3000, {}, "all", "all"),
+    (3000, TABLE, "auto", "all"), (4000, TABLE, "auto", "above"), (7000, TABLE, "auto", "survivors"),
     (8, {}, ABSENT, "survivors"), (8, {"mechanism": "inftda_lenient"}, "auto", "all"),
 ])  # fmt: skip
 def test_a_plan_states_what_is_measured(codes, keys, asked, chosen, tmp_path):

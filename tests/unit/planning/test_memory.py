@@ -81,12 +81,12 @@ def test_a_plan_for_a_cluster_refuses_what_its_release_could_not_hold(flat, at_h
     assert refused.value.field == ("run.max_memory" if at_home == "256MB" else "memory_per_worker")
 
 
-def test_a_plan_needs_no_cluster(flat, monkeypatch):
+def test_a_plan_needs_no_cluster(tmp_path, own_home, monkeypatch):
     """Without a cluster file, and with one that cannot be used, a spec that wants a cluster is planned."""
     monkeypatch.delenv(CLUSTER, raising=False)
-    planned(flat, workers="dask", max_memory="300MB")
-    monkeypatch.setenv(CLUSTER, str(flat / "none.yaml"))
-    planned(flat, workers="dask", max_memory="300MB")
+    planned_of(tmp_path, features_of({"area": 9}), {"run": {"workers": "dask"}})
+    monkeypatch.setenv(CLUSTER, str(tmp_path / "none.yaml"))
+    planned_of(tmp_path, features_of({"area": 9}), {"run": {"workers": "dask"}})
 
 
 def test_a_release_takes_the_cores_it_may_and_a_quarter_of_the_memory(tmp_path, monkeypatch):

@@ -70,8 +70,8 @@ def test_all_words_of_a_spec_are_escaped(tmp_path):
 
 @pytest.mark.parametrize(("split", "told"), [
     ({"targets": {"age": 6}}, "Only level 7 is measured, and all measurements together give each count"),
-    ({"targets": {"age": 6, "age_1": 4}}, "Only levels 1 and 7 are measured, and"),
-    ({"workload": "ranges"}, "Every level is measured, and all measurements together give each count"),
+    pytest.param({"targets": {"age": 6, "age_1": 4}}, "Only levels 1 and 7 are measured, and", marks=pytest.mark.thorough),
+    ("uniform", "Every level is measured, and all measurements together give each count"),
 ])  # fmt: skip
 def test_only_the_levels_that_are_measured_are_called_so(split, told, tmp_path):
     """The text names the same levels as measured as the table does; with targets these may be few."""

@@ -257,7 +257,7 @@ VALUES = st.one_of(
 
 
 @given(data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_every_refusal_names_its_field(tmp_path_factory, data):
     """However a spec of trips or of features is spoilt, it loads or is refused with a field, in a sentence that names that field."""
     keys = changed(data.draw(st.sampled_from([KEYS, ADULT])), {"release.records": False})

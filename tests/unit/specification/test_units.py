@@ -19,12 +19,11 @@ NONE = (
 )
 
 
-@pytest.mark.parametrize("noun", f"{PEOPLE} {OTHERS}".split())
 @pytest.mark.parametrize("form", ["{}_id", "{}id", "{}ID", "{}_no", "hashed_{}_key", "{}s_id", "id_{}"])
-def test_a_word_for_a_unit_beside_an_identifier_is_one(noun, form):
+def test_a_word_for_a_unit_beside_an_identifier_is_one(form):
     """Whoever is protected is known before an identifier, in one word or several, and behind `id`."""
-    assert is_unit(form.format(noun))
-    assert is_unit(form.format(noun.title()))
+    nouns = f"{PEOPLE} {OTHERS}".split()
+    assert [noun for noun in nouns if not (is_unit(form.format(noun)) and is_unit(form.format(noun.title())))] == []
 
 
 @pytest.mark.parametrize(("names", "are_units"), [(ODD, True), (NONE, False)], ids=["units", "none"])
