@@ -17,6 +17,7 @@ from tasks.folder.publish.views import view_table
 from tasks.mechanisms import MECHANISMS
 from tests.support import ages, households, town
 from tests.support.cases import case_csv
+from tests.support.making import no_noise
 from tests.support.passes import check_rows, counts_of, try_spec
 from tests.support.spec import spec_in
 
@@ -288,11 +289,6 @@ def test_counts_add_up_and_are_sealed_as_they_are_charged(spec_of, write, mechan
     assert is_exact == (neighbours == "substitution" and not may_differ)
     if is_exact:
         assert trial.released[0].counts.tolist() == table.levels[0].true_counts.tolist()
-
-
-def no_noise(true_counts, scale, threshold=None):
-    """Add nothing, and keep everything."""
-    return true_counts.copy() if threshold is None else (np.arange(len(true_counts)), true_counts.copy())
 
 
 def far_below(true_counts, scale, threshold=None):

@@ -16,13 +16,13 @@ import flows.planning.compatibility
 import tasks.optimize.shrink
 import tasks.tree.branches
 from flows.answers.verify import verify_answer
+from flows.api import open_release
 from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from flows.trials.comparison import make_comparison
 from flows.trials.entries import Entry
 from storage.database.connections import store
 from storage.record import load_record
-from tasks.format.manifest import Manifest
 from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.thresholded import thresholded_laplace
@@ -51,11 +51,6 @@ def limit(measure):
         yield {} if measure is None else {"measure": "all" if measure == "above" else measure}
 
 
-def manifest_of(folder):
-    """Return the manifest of a published folder."""
-    return Manifest.model_validate_json((folder / "manifest.json").read_bytes())
-
-
 def listed(levels):
     """Return, per level, the areas and the counts of its nodes, in their order."""
     return [[column.tolist() for column in (*nodes.areas, nodes.counts)] for nodes in levels]
@@ -65,11 +60,6 @@ def kept_by_count(true_counts, scale, threshold):
     """Keep the leaves that reach a threshold with noise that depends on their true count alone."""
     noisy = true_counts * 7919 % 13 - 6 + true_counts
     return np.flatnonzero(noisy >= threshold), noisy[noisy >= threshold]
-
-
-def no_threshold(true_counts, scale, threshold):
-    """Keep everything as it is."""
-    return np.arange(len(true_counts)), true_counts
 
 
 def a_hundred_more(sampler):
@@ -145,7 +135,6 @@ def test_the_store_and_memory_agree(mechanism, measure, case, priority, tmp_path
     with limit(measure) as keys, noise_of_the_cell() as of_the_cell:
         keys |= {"priority": priority} if priority else {}
         sampler = kept_by_count if mechanism == "stability_histogram" else of_the_cell
-        exactly = no_threshold if sampler is kept_by_count else no_noise
         made = make(
             tmp_path / "made",
             public(sparse if case == SPARSE else CASES[case], mechanism, **keys),
@@ -156,7 +145,7 @@ def test_the_store_and_memory_agree(mechanism, measure, case, priority, tmp_path
         monkeypatch.setenv("TRELLIS_HOME", str(made.home))
         released = listed(levels_of(made.release))
         plan, tried = tried_on(made.home.parent / "spec.yaml", mechanism, sampler)
-        _, exact = tried_on(made.home.parent / "spec.yaml", mechanism, exactly)
+        _, exact = tried_on(made.home.parent / "spec.yaml", mechanism, no_noise)
     assert plan.levels == made.release.levels
     assert released == tried
     assert released[-1] != exact[-1]  # so that it is noisy
@@ -175,7 +164,7 @@ def check_measured(made, measure):
     """Check that seals and noisy counts hold every cell of the complete levels once, and that manifest and README say which."""
     with store() as con:
         record = load_record(con, made.release.id)
-    manifest, depth = manifest_of(made.folder), len(made.release.levels) - 1
+    manifest, depth = open_release(made.folder).manifest, len(made.release.levels) - 1
     assert record.release.terms.measure == manifest.measure == measure
     assert len(record.branches) > 2
     possible, measured = ([getattr(of, name) for of in levels] for name, levels in (
@@ -346,7 +335,7 @@ def test_compared_intervals_lie_in_those_that_are_published(tmp_path, monkeypatc
     wider = check_published(rounded, tried)
     assert bounds[-1].high.sum() < wider[-1].high.sum()
     assert not (rounded.folder / "noisy_counts").exists()
-    for entry in manifest_of(rounded.folder).levels[1:]:
+    for entry in open_release(rounded.folder).manifest.levels[1:]:
         ends, step = rounded.level(entry.level).select("low", "high"), ceil(entry.sigma)
         assert {*(ends["low"] % step), *(ends["high"] % step), entry.bound_after % step} == {0}
 
