@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from tasks.optimize import siblings
 from tasks.optimize.chebyshev import nearest_by_solver, nearest_in_chebyshev, nearest_in_chebyshev_large_first
 from tasks.optimize.euclidean import nearest_in_euclid
-from tasks.optimize.siblings import simplex_threshold
+from tasks.optimize.siblings import Optimiser, simplex_threshold
 from tests.support.problems import (
     LARGEST_COUNT,
     LARGEST_NOISE,
-    Optimiser,
     Problem,
     _any,
     distance,
