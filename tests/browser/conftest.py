@@ -1,13 +1,8 @@
 """Debian's Chromium without a window. Where it or Playwright is not there, the tests skip."""
 
 import shutil
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 OPTIONS = [  # root has no sandbox
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -16,7 +11,7 @@ OPTIONS = [  # root has no sandbox
 
 
 @pytest.fixture(scope="module")  # as long as Playwright is started, no other test of the process can run an event loop
-def browser() -> "Iterator[Browser]":
+def browser():
     """Return the system's Chromium with an empty user data folder."""
     playwright = pytest.importorskip("playwright.sync_api", reason="no browser: playwright is not installed")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")

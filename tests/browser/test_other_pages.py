@@ -1,20 +1,15 @@
 """A page of another server that the operator has open: it can drive nothing of the server of `trellis up`, and read nothing."""
 
-from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.server import Prefect
 from tests.support.spec import SPEC
-from tests.support.up import Up, below, bring_up
+from tests.support.up import below, bring_up
 from tests.support.user import User
-
-if TYPE_CHECKING:
-    pass
 
 # What a page can try without asking anybody, and what a browser asks the server about first.
 TRIES = """async ([api, deployment]) => {
@@ -49,7 +44,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a browser draws pages")]
 
 
 @pytest.fixture
-def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def elsewhere(tmp_path_factory):
     """Serve the page of an empty folder on another port of this machine, and yield its address."""
     page = partial(SimpleHTTPRequestHandler, directory=str(tmp_path_factory.mktemp("elsewhere")))
     with ThreadingHTTPServer(("127.0.0.1", 0), page) as server:
@@ -59,7 +54,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def up(newcomer: User) -> Iterator[Up]:
+def up(newcomer):
     """Bring Trellis up without a password, so that nothing but the page's origin is in the way."""
     user = User(newcomer.folder, Prefect(newcomer.folder / "home" / "prefect", {}))
     (user.folder / "specs").mkdir()

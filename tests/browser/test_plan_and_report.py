@@ -1,10 +1,7 @@
 """Pages of plans and reports, as somebody sees them who decides: at a desk, on a phone, in the dark, on paper, and read aloud."""
 
 import json
-from collections.abc import Mapping
 from itertools import pairwise, product
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,15 +13,11 @@ from storage.releases.register import REPORT
 from tasks.pages.report import report
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tasks.tree.order import Tree
 from tests.support.browsing import A4, CONTRASTS, SCHEMES, VIEWPORTS, visited
 from tests.support.facts import facts_of, manifest_of, terms_of, tree_of_features, tree_of_trips
 from tests.support.office import ROWS, Office
 from tests.support.spec import SPEC, spec_in
 from tests.support.universe import axis_of
-
-if TYPE_CHECKING:
-    pass
 
 GROUND = "getComputedStyle(document.body).backgroundColor"
 WIDTH = "document.documentElement.scrollWidth"
@@ -63,7 +56,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a browser draws pages")]
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+def pages(tmp_path_factory):
     """Return plans of releases of every kind, of one that the cap refuses and of a spec whose texts look like HTML, and reports."""
     # Of those one is of a real release, one has a matrix of sixty areas with long codes, one sixty features, and one the largest flows of
     # tracts in counties, with codes of eleven digits.
@@ -118,7 +111,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     areas = tree_of_trips(axis_of, 1, 60, [f"area of a long name {number:02}" for number in range(60)])
     tracts = tree_of_trips(axis_of, 3, 20, [f"440070{number:05}" for number in range(20)])
     counts = np.random.default_rng(3).integers(0, 3000, (60, 60))
-    made: dict[str, tuple[Tree, dict[tuple[int, ...], int], float]] = {
+    made = {
         "many-areas": (areas, {(one, other): int(counts[one, other]) for one, other in np.ndindex(60, 60)}, 3.0),
         "many-features": (tree_of_features(axis_of, 60), {(0,) * 60: 5000, (1,) * 60: 70}, 3.0),
         "flows": (tracts, {(area, 19 - area): 1_000 * (area + 3) for area in range(20)}, 0.1),
@@ -165,7 +158,7 @@ def test_a_page_asks_nobody_fits_screens_and_paper_and_can_be_read(name, pages, 
         assert kind == "report" or len(set(grounds.values())) == len(grounds)
 
 
-def _check_plan(facts: Mapping[str, Any], path: Path, *, is_phone: bool) -> None:
+def _check_plan(facts, path, *, is_phone):
     """Check that a plan can be read aloud, that captions are whole on a phone, and that what is read in it is what a release is held to."""
     assert facts["language"] == "en"
     ranks = facts["ranks"]

@@ -2,10 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -19,9 +18,6 @@ from tests.support.spec import SPEC
 from tests.support.up import SCHEDULE, Up, below, bring_up, until
 from tests.support.user import User
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Response
-
 LEVELS = ["region", "province", "municipality"]
 FAILING = "level_6_b01"  # level 6 has more than 30,000 cells, so that there are branches, b01 among them
 STAGE = "measure level 6 b01"
@@ -33,32 +29,32 @@ pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a browser draws pages")]
 class Visitor:
     """Somebody in front of the UI: the tab, its text at each step, the addresses it asked, and what this server's API answered, by path."""
 
-    page: "Page"
+    page: Any  # of Playwright
     seen: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     answers: list[tuple[str, int, str]] = field(default_factory=list)
 
-    def hear(self, response: "Response") -> None:
+    def hear(self, response):
         """Keep what the API answers."""
         path = urlsplit(response.url).path
         if path.startswith("/api/") and "json" in response.headers.get("content-type", ""):
             self.answers.append((path, response.status, response.text()))
 
-    def look(self, step: str) -> None:
+    def look(self, step):
         """Keep the page's text once it has come to rest."""
         self.page.wait_for_load_state("networkidle")
         self.page.wait_for_timeout(300)  # animations
         self.seen[step] = self.page.inner_text("body")
 
-    def follow(self, name: str) -> None:
+    def follow(self, name):
         """Follow a link, or an entry of the menu."""
         self.page.get_by_text(name, exact=True).filter(visible=True).first.click()
 
-    def open_tab(self, name: str) -> None:
+    def open_tab(self, name):
         """Open a tab of the run's page."""
         self.page.locator(".p-tabs").get_by_text(name, exact=True).first.click()
 
-    def shows_state(self, state: str) -> None:
+    def shows_state(self, state):
         """Wait until the run's page shows a state."""
         self.page.locator(".page-heading-flow-run .state-badge", has_text=state).wait_for(timeout=240_000)
 
@@ -74,7 +70,7 @@ class Story(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def story(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(browser, tmp_path_factory):
     """Bring Trellis up over a folder with one spec, on a schedule, whose release is cut into three branches, for somebody who opens the UI."""
     folder = tmp_path_factory.mktemp("visited")
     user = User(folder, Prefect(folder / "home" / "prefect", {}))
@@ -95,7 +91,7 @@ def story(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> Itera
         up.process.kill()
 
 
-def told(visitor: Visitor, up: Up) -> Story:
+def told(visitor, up):
     """Trigger a release of which one shard cannot be written, look at what the UI shows, mend it, and press Retry."""
     page, release = visitor.page, f"country-{datetime.now(UTC).date()}"
     in_the_way = up.user.folder / "home" / "shards" / release / f"{FAILING}.noisy.parquet"
@@ -145,7 +141,7 @@ def told(visitor: Visitor, up: Up) -> Story:
     return Story(up, release, visitor, failed, _books(up, release))
 
 
-def _look_at_artifacts(visitor: Visitor, state: str, artifacts: dict[str, str]) -> None:
+def _look_at_artifacts(visitor, state, artifacts):
     """Open the artifacts of a run's page, one after the other, and come back."""
     visitor.open_tab("Artifacts")
     visitor.page.get_by_text("Flow run", exact=True).first.wait_for()
@@ -159,13 +155,13 @@ def _look_at_artifacts(visitor: Visitor, state: str, artifacts: dict[str, str]) 
         visitor.open_tab("Artifacts")
 
 
-def _books(up: Up, release: str) -> dict[str, Any]:
+def _books(up, release):
     return up.user.run("show", release, "--json").json() | {
         "ledger": up.user.run("ledger", "--json").json()["datasets"]
     }
 
 
-def secrets_of(up: Up) -> set[int]:
+def secrets_of(up):
     """Return what is true of the table and not public, and no noisy number shown can be by chance: its rows, and large counts of its levels."""
     data = up.user.folder / "data"
     codebook = pl.read_csv(data / "codebook.csv", infer_schema=False)
@@ -180,7 +176,7 @@ def secrets_of(up: Up) -> set[int]:
     return {trips.height} | {count for count in found if count > 40_000}  # above the cells of any level
 
 
-def numbers(text: str) -> set[int]:
+def numbers(text):
     """Return the whole numbers of a text; not those within names, times, fractions and hexadecimal digits."""
     found = re.findall(r"(?<![\w.:,-])\d{1,3}(?:,\d{3})+(?![\w,-])|(?<![\w.:-])\d+(?![\w:-]|\.\d)", text)
     return {int(number.replace(",", "")) for number in found}

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -22,9 +21,9 @@ from storage.machine.files import sha256_of
 from storage.machine.home import shard_folder
 from storage.mailbox.cluster_file import CLUSTER
 from storage.releases.register import find_release
-from storage.releases.shards import Turn, list_branches, list_shards, list_turns
+from storage.releases.shards import list_branches, list_shards, list_turns
 from tasks.folder.verify.folder import verify
-from tests.support.cluster import EVENTS, Machines, cluster, prepare, run_home, start_home, wait_for
+from tests.support.cluster import EVENTS, cluster, prepare, run_home, start_home, wait_for
 from tests.support.disks import mounted
 from tests.support.draws import read_books
 
@@ -34,25 +33,23 @@ pytestmark = [pytest.mark.usefixtures("own_state"), pytest.mark.thorough, pytest
 
 
 @pytest.fixture
-def own_state(own_home: Path) -> None:
+def own_state(own_home):
     """Let this process look into the store of the test."""
 
 
 @contextmanager
-def watched(folder: Path, at: str, name: str = "SIGKILL", **keys: str) -> Iterator[Machines]:
+def watched(folder, at, name="SIGKILL", **keys):
     """Run a cluster of two workers, one of which is killed or stopped at a moment."""
     named = {"TEST_AT": at, "TEST_ONCE": str(folder / "done"), "TEST_SIGNAL": name, "TEST_NOISE": "inftda"}
     with cluster(folder / "cluster", keys={"lost_after": "10s", **keys}, **named) as machines:
         yield machines
 
 
-def assert_whole(
-    machines: Machines, given_up: Collection[int], cut_into: Collection[int] = (4,), *, is_empty: bool = True
-) -> None:
+def assert_whole(machines, given_up, cut_into=(4,), *, is_empty=True):
     """Check that the release is published, each place sealed once, that so many turns were given up, and into how many branches it was cut; and whether the mailbox is empty."""
     with store() as con:
         release, seals = find_release(con, "small"), list_shards(con, "small")["noisy"]
-        turns: list[Turn] = list_turns(con, "small")
+        turns = list_turns(con, "small")
         branches = list_branches(con, "small")
     assert release.state == "published", machines.log()
     assert len(branches) in cut_into
@@ -81,7 +78,7 @@ def test_a_worker_is_killed(tmp_path, at):
         assert_whole(machines, {1})
 
 
-def shards() -> dict[str, str]:
+def shards():
     """Return the hashes of all shards of home."""
     return {path.name: sha256_of(path) for path in shard_folder("small").glob("level_*.parquet")}
 
@@ -176,7 +173,7 @@ def test_what_a_fault_stops_is_made_whole_by_a_rerun(tmp_path, fault):
         assert disk is None or not [path for path in disk.folder.rglob("*") if path.is_file()]
 
 
-def spoil(machines: Machines, fault: str) -> None:
+def spoil(machines, fault):
     """Remove or alter what is in the mailbox."""
     for path in [path for path in machines.mailbox.rglob("*") if path.is_file()]:
         is_new = ".noisy." in path.name and not shard_path("small", path.name.rpartition(".")[0]).exists()
@@ -198,7 +195,7 @@ def test_a_hundred_random_kills(tmp_path):
         for number in range(1000):
             folder = tmp_path / f"run-{number}"
             folder.mkdir()
-            begun: tuple[str, ...] = ()
+            begun = ()
             while True:
                 home = start_home(machines, folder, *begun)
                 while home.poll() is None:
@@ -223,13 +220,13 @@ def test_a_hundred_random_kills(tmp_path):
 # The network cuts a worker off: workers are in network namespaces of their own.
 
 
-def ip(command: str) -> None:
+def ip(command):
     """Set something of the network."""
     subprocess.run(["ip", *command.split()], check=True, capture_output=True, text=True)
 
 
 @pytest.fixture
-def network() -> Iterator[tuple[str, str]]:
+def network():
     """Make a bridge and two namespaces, and return the bridge's name, with which theirs begin, and the address of home; skip where that is not allowed."""
     if not shutil.which("ip"):
         pytest.skip("there is no iproute2")

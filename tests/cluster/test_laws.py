@@ -4,7 +4,6 @@ What is confidential is in clear nowhere outside of home: not on the wire, in lo
 """
 
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,16 +16,16 @@ from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.support.buckets import BUCKET, CREDENTIALS, REGION, moto, seaweedfs
 from tests.support.cases import CASES
-from tests.support.cluster import Machines, cluster, start_home
+from tests.support.cluster import cluster, start_home
 from tests.support.draws import write_small
-from tests.support.making import CUT, Made, make, noise_of_the_cell, quick
+from tests.support.making import CUT, make, noise_of_the_cell, quick
 
 pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a cluster runs meanwhile")]
 PLANTED = 918_273  # people on one pair of municipalities
 MECHANISM, CASE = "inftda_reconciled", next(iter(CASES))
 
 
-def made(folder: Path, workers: str, machines: Machines | None = None) -> Made:
+def made(folder, workers, machines=None):
     """Make a release of a case with several branches."""
     with pytest.MonkeyPatch.context() as patch:
         if machines:
@@ -86,7 +85,7 @@ def test_a_user_releases_on_a_cluster(newcomer, tmp_path_factory):
         assert not [path for path in machines.mailbox.rglob("*") if path.is_file()]
 
 
-def places_of(machines: Machines, wire: Path) -> dict[str, bytes]:
+def places_of(machines, wire):
     """Return everything that is on disks outside of home: the mailbox, logs, folders of workers, and what went over the wire."""
     folders = [machines.mailbox, machines.folder / "tmp"]
     while True:

@@ -1,9 +1,6 @@
 """What home refuses of a cluster, before anything is reserved."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -16,28 +13,28 @@ from storage.database.connections import store
 from storage.errors import SpecError, StoreError
 from storage.ledger.events import read_books
 from storage.mailbox.cluster_file import CLUSTER
-from tests.support.cluster import Authority, Machines, cluster, prepare, program, write_keys
+from tests.support.cluster import Authority, cluster, prepare, program, write_keys
 from tests.support.draws import write_small
 
 pytestmark = pytest.mark.heavy("a cluster runs meanwhile")
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+def machines(tmp_path_factory):
     """Run a cluster of one worker, as users start it."""
     with cluster(tmp_path_factory.mktemp("one") / "cluster", workers=1) as machines:
         yield machines
 
 
 @pytest.fixture
-def spec(tmp_path: Path, own_home: Path) -> Path:
+def spec(tmp_path, own_home):
     """Write the spec of a small country that is to be released on a cluster."""
     spec = write_small(tmp_path / "small")
     spec.write_text(f"{spec.read_text()}run: {{workers: dask, prefect: off}}\n")
     return spec
 
 
-def file_of(machines: Machines, path: Path, **changes: Any) -> Path:
+def file_of(machines, path, **changes):
     """Write the cluster file of a home that has some other keys, with absolute paths."""
     keys = yaml.safe_load(machines.file.read_text())
     for name in ("ca", "certificate", "private_key", "key"):
@@ -45,7 +42,7 @@ def file_of(machines: Machines, path: Path, **changes: Any) -> Path:
     return write_keys(path, keys | changes)
 
 
-def refused(file: Path, match: str) -> None:
+def refused(file, match):
     """Check that home refuses a cluster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CLUSTER, str(file))

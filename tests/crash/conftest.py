@@ -1,32 +1,30 @@
 """What the tests of crashes share: a store of their own, the plan of a small country, and the process that kills releases."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from flows.planning.plan import Plan, make_plan
+from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from flows.synthetic import write_ready
 from tasks.synthesize.country import draw_country
-from tests.support.launcher import Launcher, launcher
+from tests.support.launcher import launcher
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     """Give every test a TRELLIS_HOME of its own, whose name no pattern of files may take for another."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home [of] * tests"))
     return tmp_path / "home [of] * tests"
 
 
 @pytest.fixture(scope="session")
-def launch() -> Launcher:
+def launch():
     """Return the warm process that forks a child per run."""
     return launcher()
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
+def plan(tmp_path):
     """Return the plan of a small made-up country, with a budget for several releases; its spec is `spec.yaml`."""
     country = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(1))
     spec = write_ready(country, tmp_path, "synthetic-commuting", "synthetic-country", epsilon=4.0)

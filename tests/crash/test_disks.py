@@ -4,10 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,10 +19,10 @@ from storage.ledger.events import head
 from storage.releases.register import find_release, list_releases, state_of
 from storage.releases.shards import list_shards
 from tasks.folder.verify.folder import verify
-from tests.support.disks import Disk, mounted
+from tests.support.disks import mounted
 from tests.support.draws import place_of
 from tests.support.ledger import charges_of
-from tests.support.runs import Around, finish, make
+from tests.support.runs import finish, make
 
 # Commands in a process of their own, one after the other: what each prints with --json, and its exit code.
 COMMANDS = """
@@ -40,25 +38,25 @@ pytestmark = pytest.mark.crash
 
 
 @pytest.fixture
-def new_disk(tmp_path: Path) -> Iterator[Callable[[str], Disk]]:
+def new_disk(tmp_path):
     """Return the maker of disks, which are unmounted at the end."""
     with ExitStack() as stack:
         yield lambda name: stack.enter_context(mounted(tmp_path / name))
 
 
 @pytest.fixture
-def disk(new_disk: Callable[[str], Disk], monkeypatch: pytest.MonkeyPatch) -> Disk:
+def disk(new_disk, monkeypatch):
     """Return the disk that holds TRELLIS_HOME."""
     disk = new_disk("disk")
     monkeypatch.setenv("TRELLIS_HOME", str(disk.folder / "home"))
     return disk
 
 
-def at(moment: str, act: Callable[[], None]) -> Around:
+def at(moment, act):
     """Do something before or after a stage, such as `before measure 2`."""
     when, name, *level = moment.split()
 
-    def around(stage: Any, arguments: tuple[Any, ...]) -> Any:
+    def around(stage, arguments):
         here = stage.name == name and [str(part) for part in place_of(arguments)[: len(level)]] == level
         if here and when == "before":
             act()
@@ -70,7 +68,7 @@ def at(moment: str, act: Callable[[], None]) -> Around:
     return around
 
 
-def run_commands(folder: Path, *commands: str) -> list[tuple[int, dict[str, Any]]]:
+def run_commands(folder, *commands):
     """Run commands in a folder, and return the exit code and the answer of each; none of them blames Trellis."""
     argv = json.dumps([command.split() for command in commands])
     run = [sys.executable, "-c", COMMANDS, argv]
@@ -140,7 +138,7 @@ def test_a_spill_that_finds_no_room_is_a_full_disk(disk):
     """DuckDB's word for it, that it may spill no more, is said as what it is."""
 
     @public_errors
-    def spill() -> None:
+    def spill():
         with vault("one", read_only=False) as con:
             con.execute("SET memory_limit = '40MB'")
             con.execute("SET threads = 1")
@@ -169,7 +167,7 @@ def test_a_store_that_can_only_be_read_is_read(disk, plan, tmp_path, monkeypatch
     """On a read-only disk what was released is told and audited; what would write, or must first be brought to this version, is refused."""
     release, broken = new_release(plan, tmp_path / "out", "made"), new_release(plan, tmp_path / "out", "broken")
 
-    def stop() -> None:
+    def stop():
         raise ValueError("stop")
 
     make(plan, release)
@@ -206,7 +204,7 @@ def test_a_store_on_a_disk_that_goes_away_is_not_made_anew(disk, plan, tmp_path)
     """A release whose disk is unmounted on the way stops with its name and draws nothing into a store without a ledger."""
     release = new_release(plan, tmp_path / "out")
 
-    def unmount() -> None:
+    def unmount():
         subprocess.run(["umount", "-l", disk.folder], check=True)
 
     with pytest.raises(StoreError, match="is gone") as stopped:

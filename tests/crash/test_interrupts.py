@@ -2,10 +2,8 @@
 
 import _thread
 import time
-from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Timer
-from typing import Any
 
 import pytest
 
@@ -24,7 +22,6 @@ from tests.support.draws import place_of
 from tests.support.ledger import charges_of
 from tests.support.runs import finish, make
 
-SetClock = Callable[[str], None]
 CLOCKS = "flows.run.reservation", "storage.ledger.events", "storage.releases.register", "storage.releases.shards"
 pytestmark = pytest.mark.usefixtures("_ctrl_c_interrupts")
 
@@ -36,11 +33,11 @@ def test_ctrl_c_is_heard_when_the_stage_has_ended(stage, plan):
     """While ingesting it leaves nothing behind, no vault that nobody knows of either; while publishing it keeps what is sealed."""
     release, pressed = new_release(plan), Event()
 
-    def press() -> None:
+    def press():
         _thread.interrupt_main()
         pressed.set()
 
-    def around(asked: Any, arguments: tuple[Any, ...]) -> Any:
+    def around(asked, arguments):
         if asked is stage:
             Timer(0.2, press).start()
             assert pressed.wait(60)
@@ -65,10 +62,10 @@ def test_ctrl_c_is_heard_when_the_stage_has_ended(stage, plan):
 
 
 @pytest.fixture
-def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
+def set_clock(monkeypatch):
     """Return how to set the clock, which stands still then."""
 
-    def set_to(time: str) -> None:
+    def set_to(time):
         for room in CLOCKS:
             monkeypatch.setattr(f"{room}.utc_now", lambda: time)
 
@@ -100,7 +97,7 @@ def test_a_release_is_finished_before_the_time_at_which_it_failed(plan, set_cloc
     """What was sealed later than now stays sealed, nothing is drawn twice, and another release may come in between."""
     drawn, broken = list[int](), [2]
 
-    def around(stage: Any, arguments: tuple[Any, ...]) -> Any:
+    def around(stage, arguments):
         if stage.name == "measure":
             level, _ = place_of(arguments)
             if level in broken:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,9 +27,8 @@ from storage.releases.shards import list_shards
 from tasks.folder.verify.folder import verify
 from tasks.laws.gaussian import GAUSSIAN
 from tests.support.ages import SPEC, draw_people
-from tests.support.draws import BRANCHES, CELLS, LEVELS, Draws, Place, assert_finished, read_books, write_small
+from tests.support.draws import BRANCHES, CELLS, LEVELS, Draws, assert_finished, read_books, write_small
 from tests.support.households import LISTED, draw_homes, write_spec, write_tables
-from tests.support.launcher import Ended, Launcher
 from tests.support.spec import SPEC as COUNTRY
 from tests.support.spec import spec_in
 from tests.support.town import VIEWS, Town
@@ -46,13 +44,13 @@ SHARDS = {f"level_{level}_{branch}.{kind}.parquet" for level, branch in PLACES f
 CODEBOOKS = {"codebook_origin.parquet", "codebook_destination.parquet"}
 
 
-def of_group_sizes(folder: Path) -> Path:
+def of_group_sizes(folder):
     """Write homes in counties."""
     write_tables(folder, draw_homes(60))
     return write_spec(folder, **LISTED, keep_noisy_counts=True)
 
 
-def of_grid(folder: Path) -> Path:
+def of_grid(folder):
     """Write people by zone and age, whose pairs of levels are all measured."""
     folder.mkdir()
     draw_people().write_csv(folder / "people.csv")
@@ -103,7 +101,7 @@ class Family:
     sampler: str = "opendp"
 
 
-OF_TOWN: dict[int, int | None] = {0: 1, 1: 2, 2: 4, 3: 8, 4: 16}
+OF_TOWN = {0: 1, 1: 2, 2: 4, 3: 8, 4: 16}
 LITTLE_NOISE = COUNTRY["privacy"] | {"unit": "one trip", "epsilon": 90.0}
 FAMILIES = {
     **{
@@ -160,23 +158,23 @@ WALKED, BY_TABLE, *OTHERS = FAMILIES
 class Killed:
     """Kills a release of a family at moments, and looks at what is left of it and at how it goes on."""
 
-    def __init__(self, launch: Launcher, folder: Path, monkeypatch: pytest.MonkeyPatch, family: Family) -> None:
+    def __init__(self, launch, folder, monkeypatch, family):
         self.launch, self.family, self.monkeypatch, self.folder = launch, family, monkeypatch, folder
         self.spec = family.write(folder / "tables")
         self.begin_anew("first")
 
-    def moments(self) -> list[str]:
+    def moments(self):
         """Make a release without a kill, and return all moments that it comes by, in their order."""
         made = self.make(ID)
         assert (made.code, made.left) == (0, False)
         self.begin_anew("after none")
         return list(made.result)
 
-    def begin_anew(self, name: str) -> None:
+    def begin_anew(self, name):
         """Have a store and an output folder that nobody has used."""
         self.home, self.out = self.folder / f"home [of] * {name}", self.folder / f"out {name}"
 
-    def check(self, moment: str, *, hold: bool) -> None:
+    def check(self, moment, *, hold):
         """Kill a release at a moment, and check that all is well after it has gone on."""
         self.kill(moment, hold=hold)
         with store() as con:
@@ -186,24 +184,24 @@ class Killed:
         else:
             self.check_that_it_has_cost_nothing()
 
-    def kill(self, moment: str, *, hold: bool = False) -> None:
+    def kill(self, moment, *, hold=False):
         """Kill it at a moment."""
         self.monkeypatch.setenv("TRELLIS_HOME", str(self.home))
         assert self.make(ID, kill_at=moment, hold=hold) == (-signal.SIGKILL, None, False)
 
-    def make(self, release_id: str, **options: object) -> Ended:
+    def make(self, release_id, **options):
         """Make a release."""
         of_this = {"spec": str(self.spec), "output": str(self.out), "release_id": release_id}
         return self.launch.run(self.home, "make", **of_this, **options)
 
-    def finish(self) -> Counter[Place]:
+    def finish(self):
         """Finish it, and return how many cells it has drawn of each place."""
         how = {"sampler": self.family.sampler, "mechanism": self.family.mechanism}
         ended = self.launch.run(self.home, "finish", release_id=ID, **how)
         assert (ended.code, ended.left) == (0, False)
         return Counter({(level, branch): cells for level, branch, cells in ended.result})
 
-    def check_that_it_goes_on(self) -> None:
+    def check_that_it_goes_on(self):
         """Finish the release: what was sealed stays, what was not is drawn, once, and nothing else is left."""
         with store():
             before = read_books(ID)
@@ -221,7 +219,7 @@ class Killed:
         assert self.family.mechanism != "inftda" or shards == sealed | COUNTS | CODEBOOKS
         assert list((self.home / "vault").iterdir()) == []
 
-    def check_that_it_has_cost_nothing(self) -> None:
+    def check_that_it_has_cost_nothing(self):
         """Sweep: nothing is left, and another release may cost all that there is."""
         with store() as con:
             assert list_releases(con) == []
@@ -240,7 +238,7 @@ class Killed:
 
 
 @pytest.fixture
-def killed(launch: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Killed]:
+def killed(launch, tmp_path, monkeypatch):
     """Return the maker of releases of a family that are killed."""
     return lambda name: Killed(launch, tmp_path, monkeypatch, FAMILIES[name])
 
@@ -282,7 +280,7 @@ def test_a_release_survives_a_kill(name, moment, killed):
     killed(name).check(moment, hold="commit" in moment)
 
 
-def walks(name: str, every: int, mark: pytest.MarkDecorator, hold: bool | None = None) -> Any:
+def walks(name, every, mark, hold=None):
     """Return a row of the table of walks over moments."""
     at = "every commit, with all of it in the log" if hold else f"one of {every} moments"
     return pytest.param(name, every, hold, id=f"{name}, at {at}", marks=[mark, pytest.mark.heavy("many releases")])

@@ -7,18 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from storage.counts.published import partial_folder
-from tests.support.processes import Process, command_of, descendants_of, is_there, kill, processes_of
+from tests.support.processes import command_of, descendants_of, is_there, kill, processes_of
 from tests.support.server import Prefect, ask, copy_database, started
 from tests.support.spec import SPEC
-from tests.support.up import Up, below, bring_up, end, states, until, write_large
+from tests.support.up import below, bring_up, end, states, until, write_large
 from tests.support.user import REPOSITORY, User
 
 pytestmark = [
@@ -32,11 +30,9 @@ CHARGED = range(1, 7)  # the levels that noise is drawn for; the total is public
 GONE_AFTER = 60.0  # seconds, for what has lost its parent or its server: Prefect's clients ask several times
 ENDED = {"CRASHED", "CANCELLED", "FAILED", "COMPLETED"}
 
-Seals = set[tuple[int, str, str]]
-
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def large(tmp_path_factory):
     """Return the tables of a country whose release takes some seconds, in branches."""
     folder = tmp_path_factory.mktemp("large")
     write_large(folder)
@@ -44,7 +40,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def user(tmp_path: Path, large: Path, prefect: Prefect) -> Iterator[User]:
+def user(tmp_path, large, prefect):
     """Return a user without a server, all of whose processes are ended with the test."""
     home = tmp_path / "home" / "prefect"
     home.parent.mkdir(mode=0o700)
@@ -59,29 +55,29 @@ def user(tmp_path: Path, large: Path, prefect: Prefect) -> Iterator[User]:
         kill(process)
 
 
-def server_of(process: int) -> Process:
+def server_of(process):
     """Return the Prefect server that a process has started."""
     (server,) = [child for child in descendants_of(process) if "flows/server/process.py" in command_of(child)]
     return server
 
 
-def show(user: User, release_id: str) -> dict[str, Any]:
+def show(user, release_id):
     """Return what is shown of a release."""
     return user.run("show", release_id, "--json").json()
 
 
-def seals_of(user: User, release_id: str) -> Seals:
+def seals_of(user, release_id):
     """Return what is sealed of a release."""
     return {(seal["level"], seal["branch"], seal["sha256"]) for seal in show(user, release_id)["seals"]}
 
 
-def is_being_published(user: User, release_id: str) -> bool:
+def is_being_published(user, release_id):
     """Return whether the folder that is published is being written, or is there."""
     folder = user.folder / "out" / release_id
     return partial_folder(folder).exists() or folder.exists()
 
 
-MOMENTS: dict[str, Callable[[User, str], bool]] = {
+MOMENTS = {
     "reserved": lambda _, release_id: bool(release_id),
     "a seal": lambda user, release_id: bool(seals_of(user, release_id)),
     "a branch": lambda user, release_id: any(branch != "trunk" for _, branch, _ in seals_of(user, release_id)),
@@ -89,7 +85,7 @@ MOMENTS: dict[str, Callable[[User, str], bool]] = {
 }
 
 
-def wait_for(user: User, moment: str = "a seal", ended: Callable[[], bool] = lambda: False) -> str:
+def wait_for(user, moment="a seal", ended=lambda: False):
     """Wait until the user's only release is at a moment, and return its id."""
     release_id = str(until(lambda: next(iter(states(user)), None)))
     until(lambda: MOMENTS[moment](user, release_id) or ended(), 240.0)
@@ -97,14 +93,14 @@ def wait_for(user: User, moment: str = "a seal", ended: Callable[[], bool] = lam
     return release_id
 
 
-def runs_of(user: User, release_id: str) -> list[tuple[str, str]]:
+def runs_of(user, release_id):
     """Return name and state of the flow runs of a release, the first one first, from Prefect's database."""
     query = "SELECT name, state_type FROM flow_run WHERE name LIKE ? ORDER BY created"
     return user.prefect.rows(query, f"{release_id}%")
 
 
 @contextmanager
-def all_gone(children: list[Process]) -> Iterator[None]:
+def all_gone(children):
     """Check that processes end some seconds after what is done inside."""
     yield
     deadline = time.monotonic() + GONE_AFTER
@@ -113,13 +109,12 @@ def all_gone(children: list[Process]) -> Iterator[None]:
         time.sleep(0.2)
 
 
-def assert_it_goes_on(user: User, release_id: str, state: set[str] | None = None) -> None:
+def assert_it_goes_on(user, release_id, state=None):
     """Check that the release is in a state, is gone on with by a command, and is then as one that was never killed."""
     # Prefect takes every run of it for ended, and the killed one not for well, unless it was published before and nothing had to be run.
 
-    def spent() -> dict[str, float]:
-        of_dataset: dict[str, float] = user.run("ledger", "--json").json()["datasets"][0]["spent"]
-        return of_dataset
+    def spent():
+        return user.run("ledger", "--json").json()["datasets"][0]["spent"]
 
     assert states(user)[release_id] in (state or {"failed"})
     sealed, spent_before = seals_of(user, release_id), spent()
@@ -181,7 +176,7 @@ def test_the_server_of_a_command_is_killed(user):
 
 
 @contextmanager
-def running_up(user: User) -> Iterator[Up]:
+def running_up(user):
     """Bring Trellis up, and have it run a release."""
     up = bring_up(user)
     try:
@@ -192,7 +187,7 @@ def running_up(user: User) -> Iterator[Up]:
         up.process.communicate()
 
 
-def run_of(parent: int, up_server: Process | None = None) -> Process:
+def run_of(parent, up_server=None):
     """Return the process of the flow run that a process has started: of its descendants the one that has the engine."""
     engines = [child for child in descendants_of(parent) if child != up_server and "prefect" in command_of(child)]
     assert engines, [command_of(child) for child in descendants_of(parent)]
@@ -233,11 +228,8 @@ def test_up_or_its_server_is_killed(user, who):
 # workers --------------------------------------------------------------------------------------------------------------
 
 
-Worker = tuple["subprocess.Popen[bytes]", User]  # that runs a release, and the user of the server that it asks
-
-
 @pytest.fixture
-def worker(user: User, tmp_path: Path) -> Iterator[Worker]:
+def worker(user, tmp_path):
     """Deploy to a server, and have a worker run a release."""
     with started(user.prefect.home) as server, (tmp_path / "worker.log").open("wb") as log:
         deployed = User(user.folder, server)

@@ -2,7 +2,6 @@
 
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -31,7 +30,6 @@ from tests.support.draws import (
     BRANCHES,
     CHUNK_CELLS,
     LEVELS,
-    Books,
     Draws,
     assert_finished,
     read_books,
@@ -41,7 +39,7 @@ from tests.support.laws import drawn_by
 
 
 @pytest.fixture
-def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
+def draws(monkeypatch):
     """Cut small releases into branches and chunks, and know what is drawn."""
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", BRANCH_CELLS)
     monkeypatch.setattr(tasks.noise.measure, "CHUNK_CELLS", CHUNK_CELLS)
@@ -51,13 +49,13 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
     return draws
 
 
-def finish(release_id: str, draws: Draws, only: str | None = None) -> None:
+def finish(release_id, draws, only=None):
     """Finish a release on two threads. The store is kept open meanwhile, since opening it is most of the time."""
     with store(), ThreadPoolExecutor(2) as executor:
         finish_release(release_id, draws.submit_to(executor), report_nothing, only=only)
 
 
-def make_failing(folder: Path, release_id: str, draws: Draws) -> tuple[StageFailed, Books]:
+def make_failing(folder, release_id, draws):
     """Make a release that fails, and return how it failed and what is known of it afterwards."""
     plan = make_plan(load_spec(write_small(folder / "small")))
     release = new_release(plan, release_id=release_id)

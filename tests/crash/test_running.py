@@ -4,18 +4,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 import flows.server.runs
 import tasks.noise.measure
 import tasks.tree.branches
-from flows.planning.plan import Plan, make_plan
+from flows.planning.plan import make_plan
 from flows.run.crashes import note_crashes
 from flows.run.reservation import new_release
 from flows.server.runs import seen_alive, tell_prefect_of_crashes
@@ -30,8 +27,7 @@ from storage.releases.shards import list_shards
 from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.mechanisms import MECHANISMS
-from tasks.tree.axis import IntArray
-from tests.support.draws import BRANCH_CELLS, BRANCHES, CHUNK_CELLS, Place, write_small
+from tests.support.draws import BRANCH_CELLS, BRANCHES, CHUNK_CELLS, write_small
 from tests.support.draws import read_books as read_release
 from tests.support.laws import drawn_by
 from tests.support.runs import finish, make
@@ -49,26 +45,24 @@ with held(sys.argv[1], "a-run-of-prefect"):
     time.sleep(600)
 """
 
-Children = list["subprocess.Popen[str]"]
-
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
+def plan(tmp_path):
     """Return the plan of a small country in which people travel between all municipalities."""
     return make_plan(load_spec(write_small(tmp_path / "small")))
 
 
 @pytest.fixture
-def children() -> Iterator[list[subprocess.Popen[str]]]:
+def children():
     """Return a list of processes that are killed at the end."""
-    started: list[subprocess.Popen[str]] = []
+    started = []
     yield started
     for child in started:
         child.kill()
         child.communicate()
 
 
-def holding(children: Children, name: str, *options: str) -> "subprocess.Popen[str]":
+def holding(children, name, *options):
     """Start a process that holds a lock."""
     child = subprocess.Popen([sys.executable, "-c", HOLD, name, *options], stdout=subprocess.PIPE, text=True)
     children.append(child)
@@ -76,7 +70,7 @@ def holding(children: Children, name: str, *options: str) -> "subprocess.Popen[s
     return child
 
 
-def kill(child: "subprocess.Popen[str]") -> None:
+def kill(child):
     """Kill a process, and wait for its end."""
     child.kill()
     child.wait()
@@ -88,7 +82,6 @@ def kill(child: "subprocess.Popen[str]") -> None:
 def test_a_lock_ends_with_its_process(children):
     """While it lives its holder is named, and nobody else may have it; once it is killed anybody may, though a worker of it lives on."""
     child = holding(children, "small-1", "with a worker")
-    assert child.stdout
     worker = int(child.stdout.readline())
     try:
         holder = holder_of("small-1")
@@ -118,7 +111,7 @@ def test_releases_of_a_dataset_are_made_in_turn(children, plan, capsys):
     """While another process has the turn of the dataset nothing is begun: who waits is told once, and can be stopped; then the release is made."""
     child, begun = holding(children, "dataset.small-country"), list[str]()
 
-    def around(stage: Any, arguments: tuple[Any, ...]) -> Any:
+    def around(stage, arguments):
         begun.append(stage.name)
         return stage.fn(*arguments)
 
@@ -144,7 +137,7 @@ def test_a_release_that_another_run_has_made_meanwhile_is_left_as_it_is(plan):
     with store() as con:
         first, second = new_release(plan, release_id="small-1"), new_release(plan, release_id="small-1")
 
-        def refused(stage: Any, arguments: tuple[Any, ...]) -> Any:  # by a cap that was raised since
+        def refused(stage, arguments):  # by a cap that was raised since
             if stage.name == "grow_tree":
                 add_release(con, replace(first, state="refused"))
             return stage.fn(*arguments)
@@ -189,7 +182,7 @@ def test_a_dead_run_is_noted_and_a_living_one_is_left_alone(children, plan):
 
 def test_a_flow_run_is_alive_until_prefect_knows_its_end(children, monkeypatch):
     """One that plans, or has failed just now, holds no release and is left alone while its process lives; then it is ended."""
-    looked: list[str] = []
+    looked = []
     monkeypatch.setattr(flows.server.runs, "_has_ended", lambda run, _: not looked.append(run))
     with store() as con:
         open_run(con, "a-run", "small-1")
@@ -207,7 +200,7 @@ def test_a_flow_run_is_alive_until_prefect_knows_its_end(children, monkeypatch):
 # releases that are asked to stop --------------------------------------------------------------------------------------
 
 
-def measured(release_id: str) -> dict[Place, str]:
+def measured(release_id):
     """Return what is sealed, by level and branch, having seen that the shard is what was sealed."""
     books = read_release(release_id)
     sealed = {place: seal.sha256 for place, seal in books.seals.items()}
@@ -222,7 +215,7 @@ def test_a_release_that_is_asked_to_stop_ends_at_its_next_chunk(plan, monkeypatc
     monkeypatch.setattr(tasks.noise.measure, "CHUNK_CELLS", CHUNK_CELLS)
     drawn = list[int]()
 
-    def sample(true_counts: IntArray, scale: float) -> IntArray:
+    def sample(true_counts, scale):
         drawn.append(len(true_counts))
         if len(drawn) == 5:
             ask_to_stop("small-1")

@@ -3,10 +3,8 @@
 import pickle
 import re
 import traceback
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,11 +20,10 @@ from storage.machine.home import shard_folder
 from storage.releases.register import find_release, list_releases
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
-from tasks.laws.law import Sampler, Sampling
+from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.mechanisms import MECHANISMS
 from tasks.sizes.estimators import Sizes
-from tasks.tree.axis import IntArray
 from tests.support import runs
 from tests.support.exposure import Made, Watch, hidden, left_in
 from tests.support.households import LISTED, PRIVACY, draw_homes, write_spec, write_tables
@@ -61,14 +58,12 @@ CODEBOOK = "region,municipality\nnorth,n1\nnorth,n2\nsouth,s1\nsouth,s2\n"
 PLANTED = [918273645 + 7654321 * number for number in range(16)]  # of the pairs of municipalities, in their order
 
 
-Make = Callable[..., Made]
-
 # Homes, by whose tails nine-digit numbers are put into the vault.
 OF_HOMES = {"name": "planted", "dataset": "planted", "privacy": PRIVACY | {"epsilon": 3.0e-7, "split": "uniform"}}
 PLANT = "UPDATE records SET true_count = true_count * 7654321 + 918273645"
 
 
-def write_trips(folder: Path, walks: str, row: str) -> Path:
+def write_trips(folder, walks, row):
     """Write the planted counts, and a further row if one is given, and a spec."""
     places = ["n1", "n2", "s1", "s2"]
     near = [f"{home},{work},{home[0] == work[0]}" for home, work in product(places, places)]
@@ -86,18 +81,18 @@ def write_trips(folder: Path, walks: str, row: str) -> Path:
 
 
 @pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Make:
+def make(tmp_path, monkeypatch, capfd):
     """Return the maker of a release of the planted counts, or tails, with a sampler."""
     ingest = tasks.ingest.task.ingest_groups
 
-    def planting(con: Any, *arguments: Any) -> Any:
+    def planting(con, *arguments):
         listed = ingest(con, *arguments)
         con.execute(PLANT)
         return listed
 
     monkeypatch.setattr(tasks.ingest.task, "ingest_groups", planting)
 
-    def make(sampler: Sampler, row: str = "", *, named: str = "opendp", walks: str = "inftda") -> Made:
+    def make(sampler, row="", *, named="opendp", walks="inftda"):
         mechanism, counts_trips = MECHANISMS[walks], not isinstance(MECHANISMS[walks].finish, Sizes)
         if counts_trips:
             spec = write_trips(tmp_path, walks, row)
@@ -121,7 +116,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
     return make
 
 
-def all_that_shows(fault: BaseException) -> str:
+def all_that_shows(fault):
     """Return an exception as anybody could record it: its text, its traceback with all variables, and its pickle."""
     traced = traceback.TracebackException.from_exception(fault, capture_locals=True)
     ours = [frame for frame in traced.stack if frame.filename == __file__]
@@ -130,7 +125,7 @@ def all_that_shows(fault: BaseException) -> str:
     return f"{fault} {fault!r} {fault.args} {vars(fault)} {''.join(traced.format())} {pickle.dumps(fault)!r}"
 
 
-def hiding(named: str, walks: str = "inftda") -> Sampler:
+def hiding(named, walks="inftda"):
     """Return one of the samplers of users, at a scale for which it has its own way, and so much noise more."""
     # The table sampler leaves scales such as this release's to OpenDP.
     draw = (LAPLACE if "sizes" in walks else GAUSSIAN).samplers[named].draw
@@ -200,7 +195,7 @@ def test_an_error_that_quotes_true_counts_stays_with_them(make, kind, level, nam
     """What a sampler raises comes out as its kind and place: its text, its causes and its notes are left behind."""
     calls = 0
 
-    def quote(true_counts: IntArray, scale: float) -> IntArray:
+    def quote(true_counts, scale):
         nonlocal calls
         calls += 1
         if calls < level:

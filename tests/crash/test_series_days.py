@@ -6,7 +6,6 @@ import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -63,11 +62,11 @@ class Country:
     folder: Path
 
     @property
-    def spec(self) -> Path:
+    def spec(self):
         """The path of the spec."""
         return self.folder / "spec.yaml"
 
-    def write_trips(self, month: int) -> int:
+    def write_trips(self, month):
         """Write the trips of a month, in which other people travel than in the one before, and return how many there are."""
         codes = pl.read_csv(self.folder / "codebook.csv", infer_schema=False).select("municipality")
         pairs = codes.select(home="municipality").join(codes.select(work="municipality"), how="cross")
@@ -77,7 +76,7 @@ class Country:
 
 
 @pytest.fixture
-def country(tmp_path: Path, own_home: Path) -> Country:
+def country(tmp_path, own_home):
     """Write a small country, and declare its series in a store of its own."""
     generator = np.random.default_rng(1)
     drawn = draw_country(regions=2, provinces=2, municipalities=4, people=1, generator=generator)
@@ -90,17 +89,17 @@ def country(tmp_path: Path, own_home: Path) -> Country:
     return country
 
 
-def make(release_id: str, around: runs.Around = runs.plainly) -> None:
+def make(release_id, around=runs.plainly):
     """Make a release of a series on its day."""
     runs.finish(release_id, around, threads=1)
 
 
-def charge_events(release_id: str) -> dict[int, list[str]]:
+def charge_events(release_id):
     """Return what became of each charge of a release, by level, as the ledger has it."""
     return {level: read_release(release_id).events_of(level) for level in MEASURED}
 
 
-def assert_published(release_id: str, people: int) -> None:
+def assert_published(release_id, people):
     """Check that a release of so many people is out, each level charged and drawn once, and its vault gone."""
     books = read_release(release_id)
     assert books.state == "published"
@@ -132,7 +131,7 @@ def test_a_series_from_its_declaration_to_its_end(country):
     country.write_trips(2)
     country.spec.unlink()
 
-    def full(stage: Any, arguments: tuple[Any, ...]) -> Any:
+    def full(stage, arguments):
         if stage.name == "grow_tree":
             raise StoreError("The disk is full.")
         return stage.fn(*arguments)

@@ -12,7 +12,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ import tasks.optimize.task
 import tasks.tree.branches
 from flows.answers.audit import audit_answer
 from flows.cluster.processes import Processes, in_processes
-from flows.planning.plan import Plan, make_plan
+from flows.planning.plan import make_plan
 from flows.run.ending import clean
 from flows.run.reservation import new_release
 from flows.specification.file import load_spec
@@ -36,9 +35,8 @@ from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.mechanisms import MECHANISMS
 from tasks.steps import STAGES
-from tasks.tree.axis import IntArray
 from tasks.work.order import Order
-from tasks.work.stage import Outcome, running_remotely
+from tasks.work.stage import running_remotely
 from tests.support.draws import BRANCH_CELLS, CHUNK_CELLS, place_of, read_books, write_small
 from tests.support.laws import drawn_by
 from tests.support.processes import look
@@ -60,7 +58,7 @@ with in_processes() as processes:
 
 
 @pytest.fixture
-def in_branches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+def in_branches(tmp_path, monkeypatch):
     """Return the plan of a small country that is walked in branches, in parts."""
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", BRANCH_CELLS)
     for module in (tasks.noise.measure, tasks.optimize.task):
@@ -74,15 +72,15 @@ class Zombie:
     memory: None = None
     branches: None = None
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.width = 2
-        self.worker: subprocess.Popen[bytes] | None = None
+        self.worker = None
 
-    def takes(self, order: Order) -> bool:
+    def takes(self, order):
         """Return whether it is the first turn of the place."""
         return (order.kind, order.level, order.branch, self.worker) == ("measure", *PLACE, None)
 
-    def run(self, order: Order) -> Outcome:
+    def run(self, order):
         """Begin a worker, and lose it once it has stopped."""
         self.worker = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.test_zombies", order.to_json()],
@@ -92,18 +90,17 @@ class Zombie:
         assert os.WIFSTOPPED(status)
         raise WorkerLost("It does not answer.")
 
-    def wake(self) -> int:
+    def wake(self):
         """Let the worker go on, and return its exit code."""
-        assert self.worker
         self.worker.send_signal(signal.SIGCONT)
         return self.worker.wait(120)
 
 
-def work(said: str) -> None:
+def work(said):
     """Carry out an order, and stop at the second call of the sampler, when the shard is open and has a part."""
     calls = count(1)
 
-    def sample(true_counts: IntArray, scale: float) -> IntArray:
+    def sample(true_counts, scale):
         if next(calls) == 2:
             os.kill(os.getpid(), signal.SIGSTOP)
             time.sleep(1)  # the stop is not immediate: without a pause, this thread might write on
@@ -115,11 +112,11 @@ def work(said: str) -> None:
     STAGES[order.kind].fn(order)
 
 
-def made_with(zombie: Zombie, plan: Plan, release_id: str, *, wakes: bool = True) -> list[int]:
+def made_with(zombie, plan, release_id, *, wakes=True):
     """Make a release, and wake the zombie once another turn of its place is sealed; return how it has ended."""
     codes = list[int]()
 
-    def around(stage: Any, arguments: tuple[Any, ...]) -> Any:
+    def around(stage, arguments):
         if wakes and stage.name == "repair" and place_of(arguments) == PLACE:
             codes.append(zombie.wake())
         return stage.fn(*arguments)
@@ -140,7 +137,7 @@ def test_a_worker_that_wakes_after_the_seal_changes_nothing(in_branches):
     assert_whole("woken")
 
 
-def assert_whole(release_id: str) -> None:
+def assert_whole(release_id):
     """Check a published folder, and the store."""
     with store() as con:
         assert verify(Path(find_release(con, release_id).folder)) == []
@@ -164,11 +161,11 @@ def test_what_a_worker_leaves_after_the_end_is_swept(in_branches):
 class Killing(Processes):
     """Processes of which one is killed when it is to measure a place for the first time."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width):
         super().__init__(width)
         self.has_killed = False
 
-    def run(self, order: Order) -> Outcome:
+    def run(self, order):
         """Carry out an order, once a process has been killed."""
         if order.kind == "measure" and (order.level, order.branch) == PLACE and not self.has_killed:
             self.has_killed, workers = True, self.workers
@@ -212,7 +209,6 @@ def test_workers_end_with_their_parent():
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert parent.stdout
     worker = int(parent.stdout.readline())
     assert look(worker)
     parent.kill()

@@ -1,9 +1,7 @@
 """What audits have shown, told below the results of the tests."""
 
-import pytest
 
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter):
     """Tell what the audits have recorded, whoever has run them."""
     reports = [report for of_outcome in ("passed", "failed") for report in terminalreporter.getreports(of_outcome)]
     told = [

@@ -6,26 +6,21 @@ from the last release, on a grid of privacy losses; what comes out is the δ tha
 """
 
 import math
-from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from flows.planning.composition import cap_of, epsilon_beside
-from storage.ledger.books import Cap
 from storage.ledger.spending import Spending
 from tasks.accounting.conversions import zcdp_epsilon
-
-Floats = NDArray[np.float64]
 
 STEP = 0.02  # of the grid of losses
 RELEASES = 10
 DELTA = 1e-7
 
 
-def real_delta(cap: Cap, left_at: Callable[[Fraction], float]) -> float:
+def real_delta(cap, left_at):
     """Return the δ at the cap's ε that the worst choice of a moment comes to.
 
     Args:
@@ -37,7 +32,7 @@ def real_delta(cap: Cap, left_at: Callable[[Fraction], float]) -> float:
     reach = cap.epsilon + 8 * math.sqrt(2 * top)
     losses = np.arange(-math.ceil(reach / STEP), math.ceil(reach / STEP) + 1) * STEP
 
-    def stopped(rho: float) -> Floats:
+    def stopped(rho):
         """Return what stopping is worth at every loss so far: the mean of (1 − e^(ε − loss))⁺ after the last mechanism."""
         last = left_at(Fraction(rho))
         more, less = (np.clip(-np.expm1(cap.epsilon - losses - sign * last), 0, None) for sign in (1, -1))
@@ -50,7 +45,7 @@ def real_delta(cap: Cap, left_at: Callable[[Fraction], float]) -> float:
     return float(expected(worth, spent[0])[len(losses) // 2])
 
 
-def expected(worth: Floats, rho: float) -> Floats:
+def expected(worth, rho):
     """Return the mean of a worth after one more Gaussian release: the loss grows by ρ, with variance 2ρ."""
     width = math.ceil((rho + 8 * math.sqrt(2 * rho)) / STEP)
     moves = np.arange(-width, width + 1) * STEP
@@ -59,7 +54,7 @@ def expected(worth: Floats, rho: float) -> Floats:
     return np.convolve(padded, (weights / weights.sum())[::-1], "valid")
 
 
-def spendings(rho: Fraction) -> Sequence[Spending]:
+def spendings(rho):
     """Return so much ρ as releases."""
     return [Spending(rho, (), math.inf, DELTA)]
 

@@ -17,19 +17,19 @@ import pytest
 from scipy.stats import binom
 
 import tasks.noise.task
-from flows.planning.plan import Plan, make_plan
+from flows.planning.plan import make_plan
 from flows.run.reservation import reserved_release
 from flows.specification.file import load_spec
 from flows.trials.in_memory import public_table, try_release
 from storage.ledger.books import reserved_charges
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION
-from tasks.laws.law import Sampler
 from tasks.mechanisms import MECHANISMS
 from tasks.sizes.estimators import Sizes
 from tasks.sizes.statistics import CHAIN, STATISTICS, TAILS
 from tasks.sizes.tables import tails_of
 from tasks.tree.axis import IntArray
 from tests.support.attacks import Claim, Guesses, guesses_of, leaning, log_evidence
+from tests.support.keys import PRIVACY
 from tests.support.spec import spec_in
 
 COUNTIES, LARGEST = 2, 4
@@ -39,12 +39,7 @@ MORE = 1.2  # times the claim that must be refuted
 GUESSES = 10_000  # about both tables
 STAKES = (0.3,)  # the best one against so much more
 
-BY_STATISTIC = {  # all mechanisms of group sizes, by what they measure
-    statistic: [
-        name for name, of in MECHANISMS.items() if isinstance(of.finish, Sizes) and of.finish.measured.name == statistic
-    ]
-    for statistic in STATISTICS
-}
+MEASURED = {name: of.finish.measured.name for name, of in MECHANISMS.items() if isinstance(of.finish, Sizes)}
 
 
 class Drawn(NamedTuple):
@@ -54,7 +49,7 @@ class Drawn(NamedTuple):
     scale: float
 
 
-def sizes_of(neighbours: str, *, is_one: bool) -> IntArray:
+def sizes_of(neighbours, *, is_one):
     """Return the homes of one to four people in every county: three of each, but for one person of the one table."""
     # In the other that person does not live with somebody in the last county any more, and under substitution lives with three others.
     sizes = np.full((COUNTIES, LARGEST), 3)
@@ -65,11 +60,10 @@ def sizes_of(neighbours: str, *, is_one: bool) -> IntArray:
     return sizes
 
 
-def planned(folder: Path, mechanism: str, neighbours: str) -> Plan:
+def planned(folder, mechanism, neighbours):
     """Return the plan of a spec; its table is never read."""
     (folder / "homes.csv").write_text("county,home,people\n")
     pl.DataFrame({"county": np.arange(COUNTIES)}).write_csv(folder / "counties.csv")
-    privacy = {"unit": "one person", "neighbours": neighbours, "max_records_per_unit": 1}
     spec = {
         "name": "audited",
         "dataset": "audited",
@@ -78,25 +72,19 @@ def planned(folder: Path, mechanism: str, neighbours: str) -> Plan:
         "release": {"group_sizes": {"region": "county", "largest": LARGEST}, "noisy_counts": True},
         "mechanism": mechanism,
         "noise": {"sampler": "table"},
-        "privacy": privacy | {"epsilon": CLAIM.epsilon, "delta": CLAIM.delta},
+        "privacy": PRIVACY | {"neighbours": neighbours, "epsilon": CLAIM.epsilon, "delta": CLAIM.delta},
         "budget": {"epsilon": 90.0, "delta": 0.1},
     }
     return make_plan(load_spec(spec_in(folder, spec)))
 
 
-def sampler_of(plan: Plan) -> Sampler:
-    """Return the sampler that a release has."""
-    sampler: Sampler = plan.scheme.law.samplers["table"].draw
-    return sampler
-
-
-def drawn(plan: Plan, sizes: IntArray) -> list[Drawn]:
+def drawn(plan, sizes):
     """Return what the sampler is given of every level, in a release in memory of a table with such homes."""
     given = list[Drawn]()
 
-    def sampler(measured: IntArray, scale: float) -> IntArray:
+    def sampler(measured, scale):
         given.append(Drawn(measured.copy(), scale))
-        return sampler_of(plan)(measured, scale)
+        return plan.scheme.law.samplers["table"].draw(measured, scale)
 
     county, size = np.divmod(np.arange(sizes.size), LARGEST)
     by_axis = {"region": county, "size": size}
@@ -106,7 +94,7 @@ def drawn(plan: Plan, sizes: IntArray) -> list[Drawn]:
     return given
 
 
-def evidence(plan: Plan, neighbours: str, less: float) -> float:
+def evidence(plan, neighbours, less):
     """Return the logarithm of the evidence against the claim from many releases of either table with so many times less noise."""
     one, other = (drawn(plan, sizes_of(neighbours, is_one=is_one)) for is_one in (True, False))
     assert [of.scale for of in one] == [of.scale for of in other]
@@ -114,12 +102,12 @@ def evidence(plan: Plan, neighbours: str, less: float) -> float:
     losses = np.concatenate([by[by > 0] / of.scale for by, of in zip(moved, one, strict=True)])
     agreeing = 1 / (1 + np.exp(-losses))  # of a cell that moves by 1, how often its draw tells the right table
     releases = math.ceil(GUESSES / 2 / (agreeing.prod() + (1 - agreeing).prod()))
-    leans = [np.zeros(releases), np.zeros(releases)]
+    leans, draw = [np.zeros(releases), np.zeros(releases)], plan.scheme.law.samplers["table"].draw
     for left, right in zip(one, other, strict=True):
         for cell in np.flatnonzero(left.measured != right.measured):
             here, there = (np.array([float(level.measured[cell])]) for level in (left, right))
             for of, given in zip(leans, (left, right), strict=True):
-                noisy = sampler_of(plan)(np.full(releases, given.measured[cell]), given.scale / less).astype(np.float64)
+                noisy = draw(np.full(releases, given.measured[cell]), given.scale / less).astype(np.float64)
                 of += leaning(noisy[:, None], here, there, np.array([given.scale]), "laplace")
     most = float(losses.sum())
     return float(log_evidence(guesses_of(leans[0], leans[1], certain=most * (1 - 1e-9)), CLAIM, STAKES))
@@ -139,7 +127,7 @@ def test_an_audit_accuses_who_claims_too_little_and_nobody_else(more, least):
 @pytest.mark.parametrize("statistic", STATISTICS)
 def test_the_claim_holds_and_a_fifth_more_is_refuted(tmp_path, statistic, neighbours):
     """The noise that is planned does not refute the claim, and noise with 1.2 times the privacy loss does."""
-    plan = planned(tmp_path, BY_STATISTIC[statistic][0], neighbours)
+    plan = planned(tmp_path, next(name for name, of in MEASURED.items() if of == statistic), neighbours)
     assert (plan.guarantee.epsilon, plan.scheme.law.name) == (CLAIM.epsilon, "discrete_laplace")
     assert evidence(plan, neighbours, less=1.0) < -math.log(FALSE_ALARM)
     assert evidence(plan, neighbours, less=MORE) >= -math.log(FALSE_ALARM)
@@ -149,7 +137,8 @@ def test_the_claim_holds_and_a_fifth_more_is_refuted(tmp_path, statistic, neighb
 def test_mechanisms_that_measure_the_same_draw_the_same(tmp_path, statistic):
     """So what an audit shows of one of them is shown of all: they differ in what they make of what is drawn."""
     sizes = sizes_of(ADD_REMOVE, is_one=True)
-    of_all = [drawn(planned(tmp_path, name, ADD_REMOVE), sizes) for name in BY_STATISTIC[statistic]]
+    names = [name for name, of in MEASURED.items() if of == statistic]
+    of_all = [drawn(planned(tmp_path, name, ADD_REMOVE), sizes) for name in names]
     told = [[(of.measured.tolist(), of.scale) for of in given] for given in of_all]
     assert told == [told[0]] * len(told)
 
@@ -159,7 +148,6 @@ def test_a_chain_that_is_charged_with_sensitivity_one_is_refuted(tmp_path, monke
     recipe = MECHANISMS["sizes_chain"]
     assert isinstance(recipe.finish, Sizes)
     wrong = replace(CHAIN, sensitivity=TAILS.sensitivity)
-    finish = replace(recipe.finish, measured=wrong)
-    monkeypatch.setitem(MECHANISMS, "sizes_chain", replace(recipe, finish=finish))
+    monkeypatch.setitem(MECHANISMS, "sizes_chain", replace(recipe, finish=replace(recipe.finish, measured=wrong)))
     monkeypatch.setattr(tasks.noise.task, "STATISTICS", {**tasks.noise.task.STATISTICS, CHAIN.name: wrong})
     assert evidence(planned(tmp_path, "sizes_chain", ADD_REMOVE), ADD_REMOVE, less=1.0) > -math.log(FALSE_ALARM)

@@ -10,12 +10,10 @@ shown, and with its power: how often half the noise would be noticed, by simulat
 import math
 import os
 import shutil
-from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -29,13 +27,11 @@ from flows.run.runner import report_nothing, submit_to
 from flows.specification.file import load_spec
 from storage.database.connections import store
 from tasks.laws.law import Sampling
-from tasks.mechanisms import MECHANISMS, Mechanism
+from tasks.mechanisms import MECHANISMS
 from tests.support.attacks import (
     FALSE_ALARM,
-    Attack,
     Claim,
     Guesses,
-    Values,
     learned,
     log_evidence,
     lower_bound,
@@ -52,8 +48,6 @@ ATTACKS = ["noisy counts", "intervals", "counts", "learned"]
 PEOPLE = 60  # in each of the four cells: far from zero, so that pruning hides nothing
 RELEASES_PER_STORE = 50
 
-Shown = dict[str, float]
-
 
 @dataclass(frozen=True, slots=True)
 class Audit:
@@ -68,28 +62,25 @@ class Audit:
     law: str = "gaussian"
     releases: int = 260
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.mechanism}, {self.neighbours}, {self.law} noise by {self.sampler}"
 
     @property
-    def extra(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def extra(self):
         """People beyond PEOPLE in the cells (home, work) = (a, a), (a, b), (b, a), (b, b), of the one table and the other."""
         return (1, 0, 0, 0), (0, 0, 0, 1) if self.neighbours == "substitution" else (0, 0, 0, 0)
 
     @property
-    def has_views(self) -> bool:
+    def has_views(self):
         """Whether a view that crosses the tree is measured too: those who live in a and in b."""
         return self.mechanism == "cbdp"
 
     @property
-    def tables(self) -> tuple[Values, Values]:
+    def tables(self):
         """The true counts of the one table and of the other: the total, those who work in a and in b, and the four cells."""
         # With views those who live in a and in b follow.
         cells = (np.array(extra, dtype=np.float64).reshape(2, 2) + PEOPLE for extra in self.extra)
-        one, other = (
-            np.array([of.sum(), *of.sum(0), *of.ravel(), *(of.sum(1) if self.has_views else ())]) for of in cells
-        )
-        return one, other
+        return [np.array([of.sum(), *of.sum(0), *of.ravel(), *(of.sum(1) if self.has_views else ())]) for of in cells]
 
 
 LONG = [  # each makes four times as many releases as it says, some ninety in a minute of processor time
@@ -122,13 +113,13 @@ SHORT = [
 ]
 
 
-def write_spec(folder: Path, audit: Audit, claim: Claim, extra: tuple[int, ...] = (0, 0, 0, 0)) -> Path:
+def write_spec(folder, audit, claim, extra=(0, 0, 0, 0)):
     """Write a spec of two areas, two levels deep, with its codebook and its table; return its path."""
     cells = zip(("a,a", "a,b", "b,a", "b,b"), extra, strict=True)
     (folder / "trips.csv").write_text("home,work,people\n" + "".join(f"{c},{PEOPLE + more}\n" for c, more in cells))
     (folder / "codebook.csv").write_text("area\na\nb\n")
     privacy = {"unit": "one commuter", "neighbours": audit.neighbours, "max_records_per_unit": 1}
-    spec: dict[str, Any] = {
+    spec = {
         "name": "audited",
         "dataset": "audited",
         "input": {"table": "trips.csv", "origin": "home", "destination": "work", "count": "people"},
@@ -140,38 +131,30 @@ def write_spec(folder: Path, audit: Audit, claim: Claim, extra: tuple[int, ...] 
         "budget": {"epsilon": 90.0, "delta": 0.1},
     }
     if audit.has_views:
-        views = {"total": {}, "work": {"destination": "area"}, "home": {"origin": "area"}}
-        spec["release"] |= {"views": views}
+        spec["release"]["views"] = {"total": {}, "work": {"destination": "area"}, "home": {"origin": "area"}}
     if audit.mechanism == "stability_histogram":
         del spec["release"]["noisy_counts"]  # its counts are its noisy counts
     return spec_in(folder, spec)
 
 
-def scales_of(folder: Path, audit: Audit, claim: Claim) -> Values:
+def scales_of(folder, audit, claim):
     """Return the scale of the noise of each of the counts, in its law and as planned; 0 where none is drawn."""
-
     guarantee = make_plan(load_spec(write_spec(folder, audit, claim))).guarantee
     measured = [noise.scale for noise in guarantee.noises]
     cells = [1, 2, 4, 2] if audit.has_views else [1, 2, 4]
     return np.repeat([0.0] * (len(cells) - len(measured)) + measured, cells)
 
 
-def with_less(audit: Audit, less: float) -> Mechanism:
-    """Return a mechanism that draws its noise at a part of its scale."""
-    recipe = MECHANISMS[audit.mechanism]
-    claimed = recipe.laws[audit.law].samplers[audit.sampler].draw
-    drawn = Sampling(lambda counts, scale, *threshold: claimed(counts, scale / less, *threshold))
-    return drawn_by(audit.mechanism, {audit.sampler: drawn}, audit.law) if less != 1 else recipe
-
-
-def release_often(folder: str, audit: Audit, claim: Claim, extra: tuple[int, ...], less: float) -> Values:
+def release_often(folder, audit, claim, extra, less):
     """Release a table many times and return what `published` does of each; the noise is divided by `less`."""
-
     here = Path(folder)
     plan = make_plan(load_spec(write_spec(here, audit, claim, extra)))
-    samples = []
+    recipe, samples = MECHANISMS[audit.mechanism], []
+    claimed = recipe.laws[audit.law].samplers[audit.sampler].draw
+    drawn = Sampling(lambda counts, scale, *threshold: claimed(counts, scale / less, *threshold))
+    with_less = drawn_by(audit.mechanism, {audit.sampler: drawn}, audit.law) if less != 1 else recipe
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as executor:
-        patch.setitem(MECHANISMS, audit.mechanism, with_less(audit, less))
+        patch.setitem(MECHANISMS, audit.mechanism, with_less)
         for batch in range(0, audit.releases, RELEASES_PER_STORE):
             os.environ["TRELLIS_HOME"] = str(here / f"home-{batch}")
             with store():  # opened once for the whole batch
@@ -186,11 +169,11 @@ def release_often(folder: str, audit: Audit, claim: Claim, extra: tuple[int, ...
     return np.array(samples)
 
 
-def published(folder: Path) -> Values:
+def published(folder):
     """Return the numbers of a published folder, NaN for those that it lacks, in the order of `tables`."""
     # Four of each: its noisy count, or the count where none is published, the lower and the upper end of its interval, its count.
 
-    def rows(path: Path, *columns: str) -> Iterator[list[Any]]:
+    def rows(path, *columns):
         table = pl.read_parquet(path)
         ends = [name for name in table.columns if name.startswith(("origin", "destination"))]
         yield from map(list, table.select(*ends, *columns).iter_rows())
@@ -212,9 +195,7 @@ def published(folder: Path) -> Values:
     return np.array([found[key] for key in keys], dtype=np.float64).T
 
 
-def tried(
-    processes: Executor, folder: Path, audit: Audit, claim: Claim, less: float, expected: float
-) -> tuple[Shown, float]:
+def tried(processes, folder, audit, claim, less, expected):
     """Return what releases of either table with so many times less noise show by the attacks that expect some, and their power."""
     folders = [folder / f"one {less}", folder / f"other {less}"]
     for place in folders:
@@ -229,7 +210,7 @@ def tried(
     return shown_by(attack, claim, one, other), attack.power
 
 
-def shown_by(attack: Attack, claim: Claim, one: Values, other: Values) -> Shown:
+def shown_by(attack, claim, one, other):
     """Return, for each attack, a lower bound on ε; all together hold but for one time in 1 / FALSE_ALARM."""
     # The first three are the given one, on the noisy counts, and as if they were noisy counts, on the middles of the intervals
     # and on the counts. The last has the one half of the releases teach it what to look at among all numbers, and looks at
@@ -246,7 +227,7 @@ def shown_by(attack: Attack, claim: Claim, one: Values, other: Values) -> Shown:
     return dict(zip(ATTACKS, bounds, strict=True))
 
 
-def told(audit: Audit, claim: Claim, noise: str, shown: Shown, power: float) -> str:
+def told(audit, claim, noise, shown, power):
     """Return what an audit has shown and what it was able to show, in words."""
     bounds = ", ".join(f"{attack} {bound:.2f}" for attack, bound in shown.items())
     return (
@@ -257,7 +238,7 @@ def told(audit: Audit, claim: Claim, noise: str, shown: Shown, power: float) -> 
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[Executor]:
+def processes():
     """Hold two processes open, one for either table, which have to import everything only once."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         yield pool
@@ -303,7 +284,7 @@ OF_GUESSES = Claim(1.0, 0.1)
 GUESSED = 12  # of either table: few enough to go through all that can happen
 
 
-def of_all_guesses(one: tuple[float, float], other: tuple[float, float]) -> tuple[Values, Values]:
+def of_all_guesses(one, other):
     """Return the probability of every number of right and of wrong guesses, and the evidence against OF_GUESSES that each is.
 
     Args:
@@ -323,7 +304,7 @@ def of_all_guesses(one: tuple[float, float], other: tuple[float, float]) -> tupl
     return both[possible], log_evidence(Guesses(right[possible], wrong[possible], 2 * GUESSED), OF_GUESSES)
 
 
-def refuted(one: tuple[float, float], other: tuple[float, float], false_alarm: float) -> float:
+def refuted(one, other, false_alarm):
     """Return how often OF_GUESSES is refuted if so large a part of the guesses about either table is right, and wrong."""
     law, evidence = of_all_guesses(one, other)
     return float(law[evidence >= -math.log(false_alarm)].sum())
@@ -354,9 +335,8 @@ def test_what_a_single_number_gives_away_is_learned_and_nothing_where_there_is_n
     """Among thirty numbers one that never varies but between the tables, and one with too little noise, are found; of alike ones none."""
     # Of two hundred audits of releases that are all alike none refutes the claim.
 
-    def noisy(seed: int, releases: int) -> tuple[Values, Values]:
-        one, other = np.rint(np.random.default_rng(seed).normal(60, 2, (2, releases, 30)))
-        return one, other
+    def noisy(seed, releases):
+        return np.rint(np.random.default_rng(seed).normal(60, 2, (2, releases, 30)))
 
     guesses = [learned(*noisy(seed, 60), claim=OF_GUESSES) for seed in range(200)]
     assert max(float(log_evidence(of, OF_GUESSES)) for of in guesses) < -math.log(FALSE_ALARM)

@@ -1,12 +1,11 @@
 """Intervals, marks, shares and bounds keep their promises, for cells that were fixed before any noise was drawn and for rows that became rows because of their noise; narrower ones would not."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import log
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,10 +13,10 @@ import pytest
 from scipy.stats import binom
 
 import tasks.mechanisms
-from flows.planning.plan import Plan, make_plan
+from flows.planning.plan import make_plan
 from flows.run.reservation import reserved_release
 from flows.specification.file import load_spec
-from flows.trials.in_memory import PublicTable, Trial, public_table, try_release
+from flows.trials.in_memory import public_table, try_release
 from storage.ledger.books import reserved_charges
 from storage.releases.terms import SIGNAL_RATE
 from tasks.laws.gaussian import GAUSSIAN
@@ -27,10 +26,7 @@ from tasks.laws.samplers import table_noise
 from tasks.mechanisms import MECHANISMS, MOST_SETTLED
 from tasks.released.sources.job import JobSource
 from tasks.released.together import TogetherEstimate
-from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
-from tasks.tree.keys import AreaArray
-from tasks.tree.order import Tree
 from tasks.tree.views import sums_of_leaves
 from tasks.uncertainty.bounds import CONFIDENCE as BOUND_CONFIDENCE
 from tasks.uncertainty.bounds import bounds_of_sums
@@ -38,6 +34,7 @@ from tasks.uncertainty.intervals import margins_of
 from tasks.uncertainty.noise_rows import KNOWN_WITHIN, RISK
 from tasks.validate.coverage import TRUE_COUNTS, false_share, level_coverages, measured_bounds, rows_covered
 from tasks.validate.utility import level_errors
+from tests.support.keys import PRIVACY, features_of
 from tests.support.laws import sampler_of
 from tests.support.scales import try_scales
 from tests.support.spec import spec_in
@@ -46,9 +43,10 @@ from tests.support.universe import universe_of
 FALSE_ALARM = 1e-6
 CONFIDENCE = 0.9
 LAWS = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
+BUDGET = {"epsilon": 100.0, "delta": 1e-3}
 
 
-def least_share(groups: int, copies: int, confidence: float) -> float:
+def least_share(groups, copies, confidence):
     r"""Return what the mean over copies falls to by chance at most so rarely, if each cell is covered as often as is promised.
 
     .. math:: P[\bar{X} \le m] \le \exp(-n \, \mathrm{KL}(m, 1 - \alpha))
@@ -61,12 +59,12 @@ def least_share(groups: int, copies: int, confidence: float) -> float:
     return float(shares[divergences >= log(groups / FALSE_ALARM) / copies].max())
 
 
-def thorough(*values: Any) -> Any:
+def thorough(*values):
     """Return a row of a table that `make test-all` alone looks at."""
     return pytest.param(*values, marks=pytest.mark.thorough)
 
 
-def true_levels(table: PublicTable) -> list[Frontier]:
+def true_levels(table):
     """Return the true counts of levels 0 to T."""
     return [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(table.levels)]
 
@@ -78,7 +76,7 @@ SCALES = [0.0, 0.0, *[5.0] * 6]
 NARROWER = {"gaussian": 0.7, "laplace": 0.5}  # margins that do not cover; the tails of Laplace noise are longer
 
 
-def made_up() -> PublicTable:
+def made_up():
     """Return copies of trips between 27 areas in three levels of three, with few and many people at many levels."""
     areas = [(a, a + b, a + b + c) for a in "123" for b in "123" for c in "123"]
     tree = universe_of([[(f"{copy:04}",) for copy in range(COPIES)], areas, areas], [0, 2, 1, 2, 1, 2, 1]).tree
@@ -89,12 +87,11 @@ def made_up() -> PublicTable:
     return public_table(tree, [np.repeat(np.arange(COPIES), 200), *ends], np.tile(people, COPIES))
 
 
-def coverages(table: PublicTable, mechanism: str, law: str, fudge: float) -> dict[tuple[int, str], float]:
+def coverages(table, mechanism, law, fudge):
     """Return, by noisy level and true count, the share that is covered, with margins that are fudged."""
     noises = [LevelNoise(LAWS[law], scale) if scale else NO_NOISE for scale in SCALES]
-    margins = [
-        replace(of, own=round(of.own * fudge), cap=round(of.cap * fudge)) for of in margins_of(noises, CONFIDENCE)
-    ]
+    margins = margins_of(noises, CONFIDENCE)
+    margins = [replace(of, own=round(of.own * fudge), cap=round(of.cap * fudge)) for of in margins]
     tried = try_scales(table, MECHANISMS[mechanism], SCALES, sampler_of(law, 8, first=SCALES.count(0.0)), law=LAWS[law])
     bounds = measured_bounds(table.tree, tried.measured, tried.released, margins, [1] * len(SCALES))
     shares = {}
@@ -148,25 +145,16 @@ def test_every_cell_of_a_level_keeps_within_its_bound_as_often_as_is_said():
 # Releases of specs, whose tables are never read.
 
 
-def planned(folder: Path, mechanism: str, law: str, epsilon: float, split: Any, **keys: Any) -> Plan:
+def planned(folder, mechanism, law, epsilon, split, **keys):
     """Return the plan of a spec whose axes, views and weights are given."""
     (folder / "trips.csv").write_text("copy,from,to\n")
-    privacy = {"unit": "one trip", "neighbours": "add_remove", "max_records_per_unit": 1, "epsilon": epsilon}
-    privacy |= {"delta": 1e-6} | ({"accountant": "zcdp"} if law == "gaussian" else {})
-    spec = {
-        "name": "copies",
-        "dataset": "copies",
-        "input": {"table": "trips.csv", "features": list(keys["hierarchy"])},
-        "mechanism": mechanism,
-        "noise": {"law": law},
-        "privacy": privacy | ({"split": split} if split else {}),
-        "budget": {"epsilon": 100.0, "delta": 1e-3},
-        **keys,
-    }
-    return make_plan(load_spec(spec_in(folder, spec)))
+    privacy = PRIVACY | {"epsilon": epsilon, "delta": 1e-6} | ({"accountant": "zcdp"} if law == "gaussian" else {})
+    keys |= {"mechanism": mechanism, "noise": {"law": law}, "privacy": privacy | ({"split": split} if split else {})}
+    keys |= {"input": {"table": "trips.csv", "features": [*keys["hierarchy"]]}, "budget": BUDGET}
+    return make_plan(load_spec(spec_in(folder, features_of(keys["hierarchy"], **keys))))
 
 
-def tried(plan: Plan, table: PublicTable, law: str, seed: int) -> Trial:
+def tried(plan, table, law, seed):
     """Return a release in memory."""
     release = reserved_release(plan, "copies", Path())
     charges = reserved_charges(release.id, release.parts)
@@ -188,7 +176,7 @@ VIEWS = {
 SPLIT = {"starts": 3, "ends": 3, "modes": 3, "mixed": 1, "districts": 0.2}
 
 
-def towns(folder: Path, law: str, mechanism: str) -> tuple[Plan, PublicTable]:
+def towns(folder, law, mechanism):
     """Return the plan of many copies of the town with views that cross in each copy, and their table."""
     pl.DataFrame(ZONES, ["district", "zone"], orient="row").write_csv(folder / "zones.csv")
     names = [zone for _, zone in ZONES]
@@ -207,7 +195,7 @@ def towns(folder: Path, law: str, mechanism: str) -> tuple[Plan, PublicTable]:
     return plan, public_table(plan.tree, areas, np.tile(np.array(TRIPS)[of_pair], TOWNS), plan.derived)
 
 
-def covered_cells(plan: Plan, table: PublicTable, trial: Trial, less: float) -> dict[str, float]:
+def covered_cells(plan, table, trial, less):
     """Return, by view and size of the true count, the share of cells that are covered, with half-widths times `less`."""
     published, leaves, shares = TogetherEstimate(JobSource(trial.job)), true_levels(table)[-1], dict[str, float]()
     for terms in plan.named_views:
@@ -244,6 +232,7 @@ def test_cells_of_views_are_covered_as_is_promised(tmp_path, law, mechanism):
 
 # Rows.
 
+MARGINS = [("cbdp", MOST_SETTLED), ("inftda", MOST_SETTLED), ("inftda", 100), ("inftda_reconciled", 100)]
 RUNS = 30
 ROUNDING = 0.0005  # of a stated share
 MANY_ROWS, MANY_MARKS = 30, 5  # of a level; fewer say little about a share
@@ -259,20 +248,20 @@ class Case:
     zones: int = 256  # of 256 no margin is measured, of 40 all are
     most_settled: int = MOST_SETTLED  # how many leaves are settled together; of more, levels are calibrated to margins
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.mechanism}, {self.law}, {self.zones} zones, {self.most_settled} settled"
 
     @property
-    def is_chosen_by_its_own_noise(self) -> bool:
+    def is_chosen_by_its_own_noise(self):
         """Whether rows are, and by nothing else, so that intervals of fixed cells leave out too many of them."""
         return self.zones == 256 and self.mechanism not in {"gaussian", "inftda_shrunk"}
 
-    def survey(self, folder: Path) -> tuple[Plan, PublicTable]:
+    def survey(self, folder):
         """Return its plan, and its table."""
         codes = [f"{zone:03}" for zone in range(self.zones)]
         pl.DataFrame({"district": [code[:2] for code in codes], "zone": codes}).write_csv(folder / "zones.csv")
         codebook = {"table": "zones.csv", "levels": ["district", "zone"]}
-        release: dict[str, Any] = {"order": ["from.district", "to.district", "from", "to"]}
+        release = {"order": ["from.district", "to.district", "from", "to"]}
         release |= {"views": "margins"} if self.zones == 40 else {}
         hierarchy = {"from": codebook, "to": codebook}
         plan = planned(folder, self.mechanism, self.law, self.epsilon, None, hierarchy=hierarchy, release=release)
@@ -284,13 +273,13 @@ class Case:
         return plan, public_table(plan.tree, np.divmod(pairs, self.zones), trips)
 
 
-def missed(tree: Tree, true: Frontier, areas: Sequence[AreaArray], low: IntArray, high: IntArray) -> float | None:
+def missed(tree, true, areas, low, high):
     """Return the share of rows whose interval does not hold the true count; None where rows are few."""
     found = rows_covered(tree, true, areas, low, high)
     return 1 - (found.coverage or 0.0) if found and found.cells >= MANY_ROWS else None
 
 
-def missed_by_fixed(plan: Plan, table: PublicTable, trial: Trial) -> dict[int, float | None]:
+def missed_by_fixed(plan, table, trial):
     """Return the same, by level, by the intervals of cells that are fixed beforehand."""
     margins = margins_of(plan.guarantee.noises, CONFIDENCE)
     bounds = measured_bounds(table.tree, trial.measured, trial.released, margins, [1] * len(margins))
@@ -302,7 +291,7 @@ def missed_by_fixed(plan: Plan, table: PublicTable, trial: Trial) -> dict[int, f
     return shares
 
 
-def means(shares: dict[int, list[float | None]]) -> dict[int, tuple[float, float]]:
+def means(shares):
     """Return, by level that has a share in every run, the mean share and its standard error."""
     known = {level: [share for share in of if share is not None] for level, of in shares.items()}
     return {level: (fmean(of), stdev(of) / RUNS**0.5) for level, of in known.items() if len(of) == RUNS}
@@ -320,11 +309,8 @@ def means(shares: dict[int, list[float | None]]) -> dict[int, tuple[float, float
     thorough(Case("gaussian", "gaussian", 2.8)),
     Case("gaussian", "laplace", 1.0),
     *(
-        (thorough if law == "laplace" else pytest.param)(Case(mechanism, law, 4.0, 40, most_settled))
-        for law in LAWS
-        for mechanism, most_settled in (
-            *(("cbdp", MOST_SETTLED), ("inftda", MOST_SETTLED), ("inftda", 100), ("inftda_reconciled", 100)),
-        )
+        (thorough if law == "laplace" else pytest.param)(Case(mechanism, law, 4.0, 40, most))
+        for law, (mechanism, most) in product(LAWS, MARGINS)
     ),
 ], ids=str)  # fmt: skip
 def test_rows_keep_their_promises(tmp_path, monkeypatch, case):

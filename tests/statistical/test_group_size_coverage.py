@@ -14,13 +14,13 @@ REGIONS, SIZES, RUNS, ALPHA, RATE = 60, 9, 120, 0.1, 0.1
 SCALE = 4.0
 
 
-def noise_of(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+def noise_of(generator, shape):
     """Draw discrete Laplace noise of the scale."""
     p = -np.expm1(-1 / SCALE)
     return generator.geometric(p, shape) - generator.geometric(p, shape)
 
 
-def true_sizes(generator: np.random.Generator) -> np.ndarray:
+def true_sizes(generator):
     """Return sizes of few groups and of many, with many zeros."""
     means = 60 * generator.lognormal(0, 1, (REGIONS, 1)) * 0.35 ** np.arange(SIZES)
     return generator.poisson(means)
@@ -30,7 +30,7 @@ def true_sizes(generator: np.random.Generator) -> np.ndarray:
     ("statistic", "regions"), [("tails", 1), ("sizes", 1), ("chain", 1), ("tails", 4), ("sizes", 4), ("tails", REGIONS)]
 )
 @pytest.mark.parametrize("has_list", [False, True])
-def test_few_rows_are_missed_and_few_marks_are_false(statistic: str, regions: int, has_list: bool) -> None:
+def test_few_rows_are_missed_and_few_marks_are_false(statistic, regions, has_list):
     """Of the rows at most a share α is missed on average, and of the marked ones at most the stated share is 0, by four standard errors.
 
     Likewise of regions of which only those inside were measured, so many in each.
@@ -67,7 +67,7 @@ def test_few_rows_are_missed_and_few_marks_are_false(statistic: str, regions: in
 
 
 @pytest.mark.parametrize("statistic", ["tails", "sizes", "chain"])
-def test_fixed_ranges_are_covered(statistic: str) -> None:
+def test_fixed_ranges_are_covered(statistic):
     """The interval of a range of sizes in a fixed region covers the truth with the stated probability, and is hardly wider than needed."""
     generator, true = np.random.default_rng(5), true_sizes(np.random.default_rng(4))[:4]
     ranges, inside = [(0, SIZES), (2, SIZES), (1, 3), (SIZES - 1, SIZES)], np.zeros(4)

@@ -3,7 +3,6 @@
 Tables hold a few groups, each in one region, with no people or more; sizes above N count as N.
 """
 
-from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import combinations_with_replacement
 
@@ -14,11 +13,10 @@ from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION
 from tasks.sizes.statistics import CHAIN, SIZES, TAILS, chain_of
 from tasks.sizes.tables import tails_of
 
-Groups = tuple[tuple[int, int], ...]  # the region and the size of each
 GROUPS = 4
 
 
-def changed(groups: Groups, records: int, by: int) -> Iterator[Groups]:
+def changed(groups, records, by):
     """Yield the groups after so many records have come, or have left."""
     if not records:
         yield groups
@@ -28,7 +26,7 @@ def changed(groups: Groups, records: int, by: int) -> Iterator[Groups]:
             yield from changed((*groups[:at], (region, size + by), *groups[at + 1 :]), records - 1, by)
 
 
-def counts_of(groups: Groups, regions: int, largest: int) -> np.ndarray:
+def counts_of(groups, regions, largest):
     """Return how many groups of sizes 0 to N there are in each region."""
     counts = np.zeros((regions, largest + 1), dtype=np.int64)
     for region, size in groups:
@@ -37,7 +35,7 @@ def counts_of(groups: Groups, regions: int, largest: int) -> np.ndarray:
 
 
 @cache
-def neighbours(regions: int, largest: int, neighbours_are: str, records: int) -> np.ndarray:
+def neighbours(regions, largest, neighbours_are, records):
     """Return counts of tables and their neighbours, with sizes from 0 on, shape (pairs, 2, regions, N + 1)."""
     tables = combinations_with_replacement(
         [(region, size) for region in range(regions) for size in range(largest + 2)], GROUPS if regions < 3 else 2
@@ -52,13 +50,7 @@ def neighbours(regions: int, largest: int, neighbours_are: str, records: int) ->
     return np.frombuffer(b"".join(sorted(pairs)), dtype=np.int64).reshape(shape)
 
 
-def furthest(
-    measure: Callable[[np.ndarray], np.ndarray],
-    regions: int,
-    largest: int,
-    neighbours_are: str = ADD_REMOVE,
-    records: int = 1,
-) -> tuple[int, int]:
+def furthest(measure, regions, largest, neighbours_are=ADD_REMOVE, records=1):
     """Return Δ₁ and Δ₂² of a level over all pairs, of a function of its counts of sizes 0 to N."""
     moved = [measure(one) - measure(other) for one, other in neighbours(regions, largest, neighbours_are, records)]
     return max(int(abs(of).sum()) for of in moved), max(int((of**2).sum()) for of in moved)

@@ -6,52 +6,47 @@ is compared with the cap's. Last, releases are drawn, and an attack tries to ref
 """
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
-import yaml
-from numpy.typing import NDArray
 
 from flows.answers.ledger import ledger_answer
 from flows.planning.admission import admission
 from flows.planning.budget import check_fits, reserve
 from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside, standing_of
-from flows.planning.plan import Plan, make_plan
+from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, SpecError
-from storage.ledger.books import Cap, DatasetTerms
+from storage.ledger.books import DatasetTerms
 from storage.ledger.spending import Contributions, Spending, claimed_units, for_one_unit, growth, weakest_promise
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION, l2_sensitivity_squared
 from tasks.laws.samplers import discrete_gaussian
 from tests.support.attacks import FALSE_ALARM, Claim, lower_bound, rehearsed
+from tests.support.keys import PRIVACY
 from tests.support.neighbours import contributions, holds, moves
-
-Floats = NDArray[np.float64]
+from tests.support.spec import spec_in
 
 LEAVES = list(product("ab", "12"))  # two areas of two places
 PARTITIONS = {"root": 0, "area": 1, "place": 2}  # how much of a leaf's path a level keeps
 CAP = cap_of(1.0, 1e-3)
 
 
-def promise(m: int, distinct: str | None = None, *, exact: bool = False, cells: str | None = None) -> Contributions:
+def promise(m, distinct=None, *, exact=False, cells=None):
     """Return the data owner's promise of at most m records, or exactly m."""
     return Contributions("promise", distinct, exact, m, (distinct or "") if cells is None else cells)
 
 
-def enforced(m: int) -> Contributions:
+def enforced(m):
     """Return a bound of m records that ingest ensures."""
     return Contributions("ingest", None, exact_records_per_unit=False, max_records_per_unit=m)
 
 
-def furthest(neighbours: str, most: int, distinct: str | None, level: str) -> int:
+def furthest(neighbours, most, distinct, level):
     """Return Δ₂² of a level by enumeration of everything that a unit with at most so many records can contribute."""
     cells = [leaf[: PARTITIONS[distinct]] for leaf in LEAVES] if distinct else None
     changes = moves(neighbours, contributions(len(LEAVES), most, cells=cells))
@@ -105,18 +100,18 @@ def test_what_costs_epsilon_grows_as_group_privacy_says():
     assert math.isinf(grown.epsilon)
 
 
-def spent_on(spending: Spending) -> Any:
+def spent_on(spending):
     """Return an account of which so much was spent."""
     return SimpleNamespace(spendings=[spending])
 
 
-def law(scale: float, mean: int, reach: int) -> Floats:
+def law(scale, mean, reach):
     """Return the probabilities of a discrete Gaussian around a count, from −reach to reach."""
     weights = np.exp(-((np.arange(-reach, reach + 1) - mean) ** 2) / (2 * scale**2))
-    return np.asarray(weights / weights.sum())
+    return weights / weights.sum()
 
 
-def real_delta(first: Fraction, left_after: Fraction, most: int, epsilon: float) -> float:
+def real_delta(first, left_after, most, epsilon):
     """Return δ at ε of two counts of a unit's records, the second of which spends by what the first has shown.
 
     Args:
@@ -170,9 +165,8 @@ def test_a_later_promise_is_admitted_by_what_the_earlier_releases_cost_it():
 def test_exactly_and_at_most_do_not_go_together():
     """A total that was published exactly holds no promise of fewer records; where ingest bounds one of them, both may be."""
     terms = DatasetTerms("trips", "one person", SUBSTITUTION, CAP)
-    exact, at_most = (
-        Spending(CAP.rho / 100, (), 0.1, 1e-3, contributions=promise(1, exact=of)) for of in (True, False)
-    )
+    exact = Spending(CAP.rho / 100, (), 0.1, 1e-3, contributions=promise(1, exact=True))
+    at_most = replace(exact, contributions=promise(1))
     for before, asked, says in ((exact, at_most, "true"), (at_most, exact, "false")):
         with pytest.raises(SpecError, match=f"exact_records_per_unit must be {says}") as refused:
             check_fits(spent_on(before), terms, asked)
@@ -198,13 +192,13 @@ RECORDS = 12
 
 
 @pytest.fixture
-def planned(tmp_path: Path, own_home: Path) -> Iterator[Callable[[int, float, Cap], Plan]]:
+def planned(tmp_path, own_home):
     """Return a function from m, ε and a cap to the plan of a release of a small table, in a store of its own."""
     (tmp_path / "trips.csv").write_text("home,work\n" + "a,a\n" * 50)
     (tmp_path / "codebook.csv").write_text("area\na\nb\n")
 
-    def plan(m: int, epsilon: float, cap: Cap) -> Plan:
-        privacy = {"unit": "one person", "neighbours": ADD_REMOVE, "max_records_per_unit": m, "accountant": "zcdp"}
+    def plan(m, epsilon, cap):
+        privacy = PRIVACY | {"max_records_per_unit": m, "epsilon": epsilon, "delta": cap.delta, "accountant": "zcdp"}
         spec = {
             "name": f"of-{m}",
             "dataset": "trips",
@@ -212,12 +206,10 @@ def planned(tmp_path: Path, own_home: Path) -> Iterator[Callable[[int, float, Ca
             "hierarchy": {"table": "codebook.csv", "levels": ["area"]},
             "release": {"tree": "destination", "finest": "area"},
             "mechanism": "inftda",
-            "privacy": privacy | {"epsilon": epsilon, "delta": cap.delta},
+            "privacy": privacy,
             "budget": {"epsilon": cap.epsilon, "delta": cap.delta},
         }
-        path = tmp_path / f"spec-{m}.yaml"
-        path.write_text(yaml.safe_dump(spec))
-        return make_plan(load_spec(path))
+        return make_plan(load_spec(spec_in(tmp_path, spec, f"spec-{m}.yaml")))
 
     return plan
 
@@ -226,7 +218,7 @@ def test_distinct_records_are_so_in_the_same_cells(planned, tmp_path):
     """What a promise of distinct records is about follows from columns, levels and codebooks, not from a level's name alone."""
     plan, trips = planned(2, 0.5, CAP), planned(3, 0.5, CAP)
 
-    def about(of: Plan, distinct: str | None, promised: tuple[int, int] = (1, 1)) -> str:
+    def about(of, distinct, promised=(1, 1)):
         privacy = of.file.spec.privacy.model_copy(update={"distinct": distinct})
         spec = of.file.spec.model_copy(update={"privacy": privacy})
         promised = promised if distinct else (0, 0)
@@ -257,11 +249,10 @@ def test_an_attack_refutes_the_sum_of_charges_and_not_the_ledger(planned):
     tables = np.zeros(len(scales)), np.full(len(scales), float(RECORDS))  # the counts that the unit moves, all levels
     attack = rehearsed(tables, scales, "gaussian", Claim(old, cap.delta), releases=often, false_alarm=FALSE_ALARM)
     assert attack.power > 0.999
-    drawn = (
-        np.column_stack(
-            [discrete_gaussian(np.full(often, int(of)), scale) for of, scale in zip(counts, scales, strict=True)]
-        )
-        for counts in tables
-    )
-    shown = lower_bound(attack.guesses(*drawn), cap.delta, FALSE_ALARM)
+
+    def drawn(counts):
+        each = zip(counts, scales, strict=True)
+        return np.column_stack([discrete_gaussian(np.full(often, int(of)), scale) for of, scale in each])
+
+    shown = lower_bound(attack.guesses(*map(drawn, tables)), cap.delta, FALSE_ALARM)
     assert old < shown < account.spent.epsilon

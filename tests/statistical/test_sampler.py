@@ -16,25 +16,23 @@ from threading import Barrier
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 import tasks.noise.measure
 import tasks.noise.task
-from flows.trials.in_memory import PublicTable, public_table
+from flows.trials.in_memory import public_table
 from tasks.accounting.allocation import scale_for
 from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
-from tasks.laws.law import Law, LevelCost, LevelNoise, Sampler
+from tasks.laws.law import LevelCost, LevelNoise, Sampler
 from tasks.laws.samplers import LARGEST_TABLE_SCALE
 from tasks.laws.thresholded import Thresholded, thresholded_for, thresholded_laplace
 from tasks.mechanisms import MECHANISMS
 from tasks.noise.measure import measure
-from tasks.tree.axis import IntArray
 from tests.support.passes import try_threshold
 from tests.support.scales import try_scales
-from tests.support.universe import Universe, universe_of
+from tests.support.universe import universe_of
 
 FALSE_ALARM = 1e-6
 DRAWS = 100_000
@@ -46,7 +44,7 @@ PLENTY = {GAUSSIAN.name: LevelCost(Fraction(1_000)), LAPLACE.name: LevelCost(eps
 FAR = 10_000  # records: so far above the threshold that every leaf is kept
 
 
-def above_threshold(true_counts: IntArray, scale: float) -> IntArray:
+def above_threshold(true_counts, scale):
     """Return what a histogram keeps of leaves that are far above its threshold."""
     rows, noisy = thresholded_laplace(true_counts + FAR, scale, 40)
     assert len(rows) == len(true_counts)
@@ -63,7 +61,7 @@ every_sampler = pytest.mark.parametrize(("law", "sampler"), SAMPLERS)
 of_gaussian = pytest.mark.parametrize("sampler", OF_GAUSSIAN.values(), ids=OF_GAUSSIAN)
 
 
-def noise_of(true_counts: IntArray, scale: float, law: str, sampler: str) -> IntArray:
+def noise_of(true_counts, scale, law, sampler):
     """Return the noise that the real entry point adds to some true counts; a histogram has one of its own."""
     draw = SAMPLERS[law, sampler]
     if draw == above_threshold:
@@ -71,15 +69,13 @@ def noise_of(true_counts: IntArray, scale: float, law: str, sampler: str) -> Int
     return measure(true_counts, LevelNoise(LAWS[law], scale), PLENTY[law], MOVED, draw) - true_counts
 
 
-def frequencies(
-    values: IntArray, edge: int, run: int, weights: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
+def frequencies(values, edge, run, weights=None):
     """Return how often, or with what weight, values fall into runs of neighbours; what is beyond ± edge runs is pooled."""
     runs = np.clip((values + run // 2) // run, -edge, edge) + edge
     return np.bincount(runs, weights=weights, minlength=2 * edge + 1).astype(float)
 
 
-def goodness_of_fit(noise: IntArray, scale: float, law: str) -> float:
+def goodness_of_fit(noise, scale, law):
     """Return the p-value of the chi-square test that noise is of a law and a scale."""
     # The probability of k is exp(−k²/2σ²), or exp(−|k|/s), over its sum; what lies beyond 40 scales is below 1e-17. Values further
     # out than the last one with LEAST_EXPECTED draws in its tail are pooled with it. Of wide noise neighbouring values are counted
@@ -130,10 +126,10 @@ def test_noise_does_not_depend_on_the_true_counts(law, sampler):
     assert len(noise_of(true_counts[:0], 3.0, law, sampler)) == 0
 
 
-def refused(law: Law, scale: float, charged: LevelCost, message: str) -> None:
+def refused(law, scale, charged, message):
     """Assert that measuring is refused, and before anything is drawn."""
 
-    def never(true_counts: IntArray, scale: float) -> IntArray:
+    def never(true_counts, scale):
         raise AssertionError(f"{len(true_counts)} cells were drawn at scale {scale}.")
 
     with pytest.raises(ValueError, match=message):
@@ -162,11 +158,10 @@ def test_a_scale_that_is_not_finite_and_positive_is_refused(scale, law):
             sampler(np.zeros(3, dtype=np.int64), scale)
 
 
-def fifty_draws(sampler: Sampler) -> list[int]:
+def fifty_draws(sampler):
     """Return fifty triples of neighbouring draws, each as one integer; two sets share one with probability below 1e-11."""
     noise = sampler(np.zeros(52, dtype=np.int64), LARGEST_TABLE_SCALE)
-    triples: list[int] = (noise[:-2] + (noise[1:-1] << 20) + (noise[2:] << 40)).tolist()
-    return triples
+    return (noise[:-2] + (noise[1:-1] << 20) + (noise[2:] << 40)).tolist()
 
 
 @of_gaussian
@@ -174,7 +169,7 @@ def test_no_call_no_thread_and_no_forked_child_repeats_a_draw(sampler):
     """Threads that draw at the same moment, a process forked after the sampler was used, and its sibling draw other noise."""
     together = Barrier(2)
 
-    def draw_together() -> list[int]:
+    def draw_together():
         together.wait(timeout=60)
         return fifty_draws(sampler)
 
@@ -185,7 +180,7 @@ def test_no_call_no_thread_and_no_forked_child_repeats_a_draw(sampler):
     assert not [shared for some, others in combinations(drawn, 2) if (shared := set(some) & set(others))]
 
 
-def from_a_forked_child(sampler: Sampler) -> list[int]:
+def from_a_forked_child(sampler):
     """Return what is drawn in a forked child, which ends without running anything else."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -204,16 +199,11 @@ def from_a_forked_child(sampler: Sampler) -> list[int]:
 # Noise on leaves: which of them bear it, and which are seen.
 
 
-def flat(areas: int) -> Universe:
-    """Return a universe of two axes with so many areas each."""
+def table_of(areas, occupied):
+    """Return a table of two axes with so many areas each, in which the first of the first has records, so many different ones."""
     paths = [(f"{number:04d}",) for number in range(areas)]
-    return universe_of([paths, paths], [0, 1])
-
-
-def table_of(universe: Universe, occupied: int) -> PublicTable:
-    """Return a table over a universe in which the first area of the first axis has records, so many different ones."""
-    zeros = np.zeros(occupied, dtype=np.int64)
-    return public_table(universe.tree, [zeros, np.arange(occupied)], np.arange(1, occupied + 1))
+    leaves = [np.zeros(occupied, dtype=np.int64), np.arange(occupied)]
+    return public_table(universe_of([paths, paths], [0, 1]).tree, leaves, np.arange(1, occupied + 1))
 
 
 @of_gaussian
@@ -221,7 +211,7 @@ def test_every_leaf_bears_gaussian_noise_whatever_its_true_count(sampler, monkey
     """Over a whole universe, the noise of leaves with records and of those without has the law; one left out would show."""
     for module in (tasks.noise.task, tasks.noise.measure):
         monkeypatch.setattr(module, "CHUNK_CELLS", 1000)
-    finest = try_scales(table_of(flat(120), 120), MECHANISMS["gaussian"], [3.0] * 3, sampler).released[-1]
+    finest = try_scales(table_of(120, 120), MECHANISMS["gaussian"], [3.0] * 3, sampler).released[-1]
     noise, has_records = np.zeros((120, 120), dtype=np.int64), np.zeros((120, 120), dtype=bool)
     noise[finest.areas], has_records[0] = finest.counts, True
     noise[0] -= np.arange(1, 121)
@@ -233,7 +223,7 @@ def test_every_leaf_bears_gaussian_noise_whatever_its_true_count(sampler, monkey
 
 def test_a_histogram_never_shows_a_leaf_without_records():
     """Over many histograms with next to no threshold, no leaf is ever kept that has no record."""
-    table, noise, seen = table_of(flat(60), 30), Thresholded(8.0, 2, 1e9, 1.0), set[tuple[int, int]]()
+    table, noise, seen = table_of(60, 30), Thresholded(8.0, 2, 1e9, 1.0), set[tuple[int, int]]()
     for _ in range(60):
         finest = try_threshold(table, noise, "add_remove", 1, thresholded_laplace).released[-1]
         seen |= set(zip(*(areas.tolist() for areas in finest.areas), strict=True))
@@ -246,7 +236,7 @@ def test_a_unit_alone_in_its_leaves_is_seen_no_oftener_than_delta(neighbours, re
     """Of many leaves with one unit's records alone, no more are kept than the charge says; below the threshold it shows."""
     noise = thresholded_for(sensitivity_of(neighbours, records), 1.0, 0.1)
 
-    def seen_at_least(threshold: int) -> float:
+    def seen_at_least(threshold):
         kept = len(thresholded_laplace(np.full(DRAWS, records), noise.scale, threshold)[0])
         return float(stats.beta.ppf(FALSE_ALARM, kept, DRAWS - kept + 1)) if kept else 0.0
 
@@ -260,8 +250,7 @@ WITHOUT_ENTROPY = """
 import ctypes, struct
 import numpy as np, numpy.ctypeslib
 from tasks.accounting.opendp import privacy_map
-from tasks.laws.samplers import discrete_gaussian
-from tasks.laws.samplers import noise_table, table_noise
+from tasks.laws.samplers import discrete_gaussian, noise_table, table_noise
 
 privacy_map(3.0, 1.0), noise_table(3.0)  # loads and builds what there is to load and to build
 if {starved}:
@@ -284,13 +273,13 @@ except Exception as fault:
 """
 
 
-@pytest.mark.skipif(
-    (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="filters calls of Linux on x86-64"
-)
+FAULTS = [("discrete_gaussian", "entropy"), ("table_noise", "[Errno 5] Input/output error")]
+IS_LINUX = (sys.platform, platform.machine()) == ("linux", "x86_64")
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="filters calls of Linux on x86-64")
 @pytest.mark.parametrize("starved", [True, False])
-@pytest.mark.parametrize(
-    ("sampler", "fault"), [("discrete_gaussian", "entropy"), ("table_noise", "[Errno 5] Input/output error")]
-)
+@pytest.mark.parametrize(("sampler", "fault"), FAULTS)
 def test_without_entropy_nothing_is_drawn(starved, sampler, fault):
     """Where the system gives no entropy a sampler raises instead of drawing; the same process draws where it does."""
     code = WITHOUT_ENTROPY.replace("{starved}", str(starved)).replace("{sampler}", sampler)

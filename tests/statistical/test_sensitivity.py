@@ -5,18 +5,16 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import combinations_with_replacement, product
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.specification.sections.privacy import PrivacyKeys
-from flows.trials.in_memory import PublicTable, public_table
-from storage.releases.terms import ABOVE, ALL, SURVIVORS, Measure
+from flows.trials.in_memory import public_table
+from storage.releases.terms import ABOVE, ALL, SURVIVORS
 from tasks.accounting.sensitivity import (
     ADD_REMOVE,
     MOST_RECORDS,
@@ -25,10 +23,10 @@ from tasks.accounting.sensitivity import (
     l2_sensitivity_squared,
     touched_cells,
 )
-from tasks.mechanisms import MECHANISMS, Mechanism
+from tasks.mechanisms import MECHANISMS
 from tasks.tree.axis import IntArray
 from tasks.tree.order import Tree, alternate
-from tests.support.neighbours import RELATIONS, Counts, contributions, holds
+from tests.support.neighbours import RELATIONS, contributions, holds
 from tests.support.scales import try_scales
 from tests.support.universe import universe_of
 
@@ -44,32 +42,27 @@ UNIVERSES = {
 AXES = ("origin", "destination", "mode")
 MOST = 3  # records per unit
 
-Lengths = tuple[int, ...]  # of the paths, per axis: a partition of the leaves
 
-
-def cells_of(name: str, lengths: Lengths) -> list[tuple]:
+def cells_of(name, lengths):
     """Return, for each leaf of a universe, the cell of a partition that holds it: its paths, cut."""
-    return [
-        tuple(path[:length] for path, length in zip(leaf, lengths, strict=True)) for leaf in product(*UNIVERSES[name])
-    ]
+    cut = [[path[:length] for path in paths] for paths, length in zip(UNIVERSES[name], lengths, strict=True)]
+    return list(product(*cut))
 
 
 @cache
-def of_unit(name: str, most: int, promised: Lengths | None, exact: bool) -> Counts:
+def of_unit(name, most, promised, exact):
     """Return all that a unit may contribute to a universe, a row each."""
     cells = cells_of(name, promised) if promised else None
     return contributions(len(cells_of(name, (0,) * len(UNIVERSES[name]))), most, exact=exact, cells=cells)
 
 
-def histograms_of_one(name: str, most: int, promised: Lengths | None, exact: bool, lengths: Lengths) -> Counts:
+def histograms_of_one(name, most, promised, exact, lengths):
     """Return every histogram of a partition that one unit can contribute, a row each."""
     return np.unique(of_unit(name, most, promised, exact) @ holds(cells_of(name, lengths)), axis=0)
 
 
 @cache
-def most_that_differ(
-    name: str, neighbours: str, most: int, promised: Lengths | None, exact: bool, lengths: Lengths
-) -> int:
+def most_that_differ(name, neighbours, most, promised, exact, lengths):
     """Return in how many cells two histograms of a partition can differ that differ in one unit's contribution."""
     histograms = histograms_of_one(name, most, promised, exact, lengths)
     others = histograms if neighbours == SUBSTITUTION else np.zeros_like(histograms[:1])
@@ -77,7 +70,7 @@ def most_that_differ(
 
 
 @cache
-def furthest(name: str, neighbours: str, most: int, promised: Lengths | None, exact: bool, lengths: Lengths) -> int:
+def furthest(name, neighbours, most, promised, exact, lengths):
     """Return the largest squared distance of two histograms of a partition that differ in one unit's contribution."""
     # Whatever the other units contribute, it is the same in both, so that only the one unit's two histograms matter.
     histograms = histograms_of_one(name, most, promised, exact, lengths)
@@ -89,7 +82,7 @@ def furthest(name: str, neighbours: str, most: int, promised: Lengths | None, ex
     return int((norms[:, None] + norms[None, :] - 2 * histograms @ histograms.T).max())
 
 
-def promise_cells(name: str, lengths: Lengths, promised: Lengths) -> list[frozenset]:
+def promise_cells(name, lengths, promised):
     """Return, for every cell of a partition, the cells of the partition of the promise that have a leaf in it."""
     met: dict[tuple, set] = {}
     for node, cell in zip(cells_of(name, lengths), cells_of(name, promised), strict=True):
@@ -97,7 +90,7 @@ def promise_cells(name: str, lengths: Lengths, promised: Lengths) -> list[frozen
     return [frozenset(cells) for cells in met.values()]
 
 
-def is_tight(name: str, neighbours: str, most: int, promised: Lengths | None, lengths: Lengths) -> bool:
+def is_tight(name, neighbours, most, promised, lengths):
     """Return whether there are nodes enough, and each with cells of its own, to hold what moves furthest."""
     # That is so wherever 2m nodes (m under add_remove) contain D cells each. Nodes share all of their cells or none.
     sides = 2 if neighbours == SUBSTITUTION else 1
@@ -108,11 +101,11 @@ def is_tight(name: str, neighbours: str, most: int, promised: Lengths | None, le
     return sum(cells >= together for cells in within) >= sides * -(-most // together)
 
 
-def trees(name: str, first: int) -> tuple[Tree, list[Tree]]:
+def trees(name, first):
     """Return a universe's tree, and the trees of all its coarser releases, in which every level has its own name."""
     depths = tuple(len(paths[0]) for paths in UNIVERSES[name])
 
-    def of(reached: Lengths) -> Tree:
+    def of(reached):
         paths = [sorted({path[:own] for path in axis}) for axis, own in zip(UNIVERSES[name], reached, strict=True)]
         tree = universe_of(paths, alternate(reached, first)).tree
         axes = (
@@ -130,16 +123,10 @@ every_case = pytest.mark.parametrize(
 both_trees = pytest.mark.parametrize("first", [1, 0], ids=["destination first", "origin first"])
 
 
-def keys_of(neighbours: str, most: int, exact: bool | None = None, **keys: Any) -> PrivacyKeys:
+def keys_of(neighbours, most, exact=None, **keys):
     """Return a spec's section `privacy`."""
-    return PrivacyKeys(
-        unit="one person",
-        neighbours=neighbours,
-        max_records_per_unit=most,
-        exact_records_per_unit=exact,
-        delta=1e-8,
-        **keys,
-    )
+    unit = {"neighbours": neighbours, "max_records_per_unit": most, "exact_records_per_unit": exact}
+    return PrivacyKeys(unit="one person", delta=1e-8, **unit, **keys)
 
 
 @every_case
@@ -274,43 +261,19 @@ RECORDS = 2  # of all other units
 RHO = Fraction(3, 7)
 
 
-def table_of(records: Counter) -> PublicTable:
-    """Return a table with records in some leaves."""
-    there = sorted(leaf for leaf, count in records.items() if count)
-    areas = [np.array([LEAVES[leaf][axis] for leaf in there], dtype=np.int64) for axis in range(2)]
-    return public_table(UNIVERSE.tree, areas, np.array([records[leaf] for leaf in there], dtype=np.int64))
-
-
-def mechanism_of(name: str, measure: Measure) -> Mechanism:
-    """Return a mechanism with a second pass that measures some cells."""
-    return replace(MECHANISMS[name], measure=measure)
-
-
-def read_by(mechanism: Mechanism, records: Counter, scales: list[float], noisy: list[IntArray]) -> list[IntArray]:
+def read_by(mechanism, records, scales, noisy):
     """Return the true counts that a release of a table reads, call by call, while it gets given noisy counts whatever they are."""
     read, left = list[IntArray](), iter(noisy)
+    there = sorted(leaf for leaf, count in records.items() if count)
+    areas = [np.array([LEAVES[leaf][axis] for leaf in there], dtype=np.int64) for axis in range(2)]
+    table = public_table(UNIVERSE.tree, areas, np.array([records[leaf] for leaf in there], dtype=np.int64))
 
-    def sample(true_counts: IntArray, scale: float) -> IntArray:
-        del scale
+    def sample(true_counts, scale):
         read.append(true_counts.copy())
-        drawn = next(left)
-        return drawn[: len(true_counts)]
+        return next(left)[: len(true_counts)]
 
-    try_scales(table_of(records), mechanism, list(scales), sample)
+    try_scales(table, mechanism, list(scales), sample)
     return read
-
-
-def scheme(name: str, measure: Measure, neighbours: str) -> Scheme:
-    """Return what a plan charges."""
-    keys = keys_of(neighbours, 1, rho=float(RHO), split="uniform")
-    return scheme_of(keys, UNIVERSE.tree, UNIVERSE.tree, mechanism_of(name, measure), "opendp")
-
-
-def neighbours_of(records: Counter, relation: str) -> list[Counter]:
-    """Return every table that differs in one unit, which has one record."""
-    if relation == ADD_REMOVE:
-        return [records + Counter([leaf]) for leaf in range(len(LEAVES))]
-    return [records - Counter([one]) + Counter([other]) for one, other in product(records, range(len(LEAVES)))]
 
 
 @pytest.mark.parametrize(("name", "measure"), [
@@ -322,9 +285,10 @@ def neighbours_of(records: Counter, relation: str) -> list[Counter]:
 def test_no_unit_moves_what_is_measured_further_than_it_is_charged(name, measure, relation):
     """Given any noisy counts, neighbouring tables differ at each level by its sensitivity at most, and some do by all of it."""
     # With the noisy counts fixed, both releases measure the same cells: these depend on noisy counts alone.
-    depth, charged = UNIVERSE.tree.depth, scheme(name, measure, relation)
-    assert charged.measured == scheme(name, SURVIVORS, relation).measured
-    assert charged.allocation == scheme(name, SURVIVORS, relation).allocation
+    depth, keys = UNIVERSE.tree.depth, keys_of(relation, 1, rho=float(RHO), split="uniform")
+    mechanism, of_survivors = (replace(MECHANISMS[name], measure=of) for of in (measure, SURVIVORS))
+    charged, plain = (scheme_of(keys, UNIVERSE.tree, UNIVERSE.tree, of, "opendp") for of in (mechanism, of_survivors))
+    assert (charged.measured, charged.allocation) == (plain.measured, plain.allocation)
     allowed = {of: moved.l2_squared for of, moved in zip(charged.measured, charged.sensitivities, strict=True)}
     scales = [2.0 if level in allowed else 0.0 for level in range(depth + 1)]
     random, furthest = np.random.default_rng(7), Counter[int]()
@@ -332,9 +296,10 @@ def test_no_unit_moves_what_is_measured_further_than_it_is_charged(name, measure
     for chosen in combinations_with_replacement(range(len(LEAVES)), RECORDS):
         records = Counter(chosen)
         noisy = [np.rint(random.normal(1, 2, cells)).astype(np.int64) for cells in possible]
-        one = read_by(mechanism_of(name, measure), records, scales, noisy)
-        for neighbour in neighbours_of(records, relation):
-            other = read_by(mechanism_of(name, measure), neighbour, scales, noisy)
+        one = read_by(mechanism, records, scales, noisy)
+        left = [records] if relation == ADD_REMOVE else [records - Counter([leaf]) for leaf in records]
+        for without, leaf in product(left, range(len(LEAVES))):
+            other = read_by(mechanism, without + Counter([leaf]), scales, noisy)
             assert [len(of) for of in one] == [len(of) for of in other]
             assert measure != ALL or [len(of) for of in one] == possible  # whatever the noise
             # every level that is charged is read, unless nothing survives above it

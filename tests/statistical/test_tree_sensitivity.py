@@ -3,7 +3,6 @@
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,30 +25,19 @@ CHOICES = ("cascade", "wavelet", "uniform", "ranges")
 RHO = Fraction(3, 7)
 
 
-def weights_of(
-    shapes: tuple[list[list[int]], ...], choice: str, neighbours: str, most: int, *, exact: bool
-) -> tuple[Tree, dict[tuple[int, ...], Fraction]]:
+def weights_of(shapes, choice, neighbours, most, *, exact):
     """Return a tree, and 1 / 2σ² of every measured level, or pair of levels, of a release of it that costs `RHO`."""
     axes = tuple(replace(axis_by(of, f"x{number}"), is_ordered=True) for number, of in enumerate(shapes))
     tree = Tree(axes, alternate([axis.depth for axis in axes], 0))
-    split: Any = {"workload": "ranges"} if choice == "ranges" else choice
-    keys = PrivacyKeys(
-        unit="one",
-        neighbours=neighbours,
-        max_records_per_unit=most,
-        exact_records_per_unit=exact,
-        rho=float(RHO),
-        delta=1e-8,
-        split=split,
-    )
+    split = {"workload": "ranges"} if choice == "ranges" else choice
+    unit = {"unit": "one", "neighbours": neighbours, "max_records_per_unit": most, "exact_records_per_unit": exact}
+    keys = PrivacyKeys(**unit, rho=float(RHO), delta=1e-8, split=split)
     of_tree = set(map(tree.axis_levels, range(tree.depth + 1)))
     pairs = product(*(range(axis.depth + 1) for axis in axes))
     beside = [pair for pair in pairs if pair not in of_tree]
     names = [{axis.name: axis.level_name(of) for axis, of in zip(axes, pair, strict=True)} for pair in beside]
-    views = [
-        (f"v{number}", View(number, pair, of))
-        for number, pair, of in zip(range(tree.depth + 1, tree.depth + 1 + len(beside)), beside, names, strict=True)
-    ]
+    of_views = enumerate(zip(beside, names, strict=True), start=tree.depth + 1)
+    views = [(f"v{number}", View(number, pair, of)) for number, (pair, of) in of_views]
     is_grid = len(shapes) > 1
     mechanism = mechanism_with(MECHANISMS["unbiased_tree"], has_views=is_grid, is_grid=is_grid)
     scheme = scheme_of(keys, tree, tree, mechanism, "opendp", views=views)
@@ -79,9 +67,7 @@ def test_no_unit_costs_more_than_what_is_charged(neighbours, exact, most, choice
 
 def test_a_level_of_only_children_is_paid_once():
     """A tree with such levels costs what the tree without them does, at the same noise."""
-    longer, shorter = (
-        weights_of((of,), "cascade", ADD_REMOVE, 1, exact=False)[1]
-        for of in ([[1], [2], [1, 1], [2, 2]], complete(2, 2))
-    )
+    shapes = [[1], [2], [1, 1], [2, 2]], complete(2, 2)
+    longer, shorter = (weights_of((of,), "cascade", ADD_REMOVE, 1, exact=False)[1] for of in shapes)
     assert list(longer.values()) == list(shorter.values())
     assert list(longer) == [(0,), (2,), (4,)]

@@ -1,6 +1,5 @@
 """Released nodes of trees have the stated variance and no bias, and intervals of ranges cover; smaller ones would not."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -9,7 +8,7 @@ import pytest
 
 from tasks.laws.gaussian import GAUSSIAN, gaussian_variance
 from tasks.laws.law import LevelNoise
-from tasks.tree.axis import FloatArray, IntArray, axis_from_codebook
+from tasks.tree.axis import axis_from_codebook
 from tasks.tree.frontier import taking
 from tasks.tree.order import Tree, alternate
 from tasks.tree.ordered import ordered_axis
@@ -23,21 +22,20 @@ LEAVES, RUNS, CONFIDENCE = 16, 20_000, 0.9
 TRUE = np.array([0, 0, 3, 40, 7, 7, 7, 1, 900, 0, 0, 0, 12, 5, 5, 60])
 
 
-def tree_of(leaves: int) -> Tree:
+def tree_of(leaves):
     """Return the tree of an ordered axis."""
     axis = axis_from_codebook("x", ordered_axis("x", {"ordered": leaves}).codebook())
     return Tree((axis,), (0,) * axis.depth)
 
 
-def discrete_gaussian(generator: np.random.Generator, sigma: float, shape: tuple[int, ...]) -> IntArray:
+def discrete_gaussian(generator, sigma, shape):
     """Draw discrete Gaussian noise from a list of its probabilities."""
     values = np.arange(-int(12 * sigma) - 2, int(12 * sigma) + 3)
     steps = np.cumsum(np.exp(-((values / sigma) ** 2) / 2))
-    found: IntArray = values[np.searchsorted(steps, generator.random(shape) * steps[-1])]
-    return found
+    return values[np.searchsorted(steps, generator.random(shape) * steps[-1])]
 
 
-def released(tree: Tree, precisions: Sequence[float], true: IntArray, noise: Sequence[IntArray]) -> IntArray:
+def released(tree, precisions, true, noise):
     """Return the released leaves, given the noise of the nodes of all levels."""
     axis = tree.axes[0]
     noisy = [
@@ -47,7 +45,7 @@ def released(tree: Tree, precisions: Sequence[float], true: IntArray, noise: Seq
     return np.concatenate(list(round_prefix_sums(values)))
 
 
-def errors_of(sigma: float, fudge: float = 1.0) -> tuple[Tree, FloatArray, IntArray]:
+def errors_of(sigma, fudge=1.0):
     """Return the errors of the leaves of many releases by cascade of which every node has the deviation sigma, shape (runs, leaves)."""
     tree, generator = tree_of(LEAVES), np.random.default_rng(7)
     precisions = cascade(mean_fan_outs(tree)) / sigma**2
@@ -63,7 +61,7 @@ def errors_of(sigma: float, fudge: float = 1.0) -> tuple[Tree, FloatArray, IntAr
 @pytest.mark.thorough
 @pytest.mark.heavy("it settles 20,000 releases one by one, or 40,000")
 @pytest.mark.parametrize("sigma", [5.0, 1.0, 0.6])
-def test_every_level_has_the_stated_variance_and_no_bias(sigma: float) -> None:
+def test_every_level_has_the_stated_variance_and_no_bias(sigma):
     """Of 20,000 releases each level's variance is within 3 % of σ² + 1/6, or below it with little noise, and no node and no prefix is biased.
 
     Discrete noise with σ below 1 has less variance than its scale says. The mean of each sum is within 4.5 standard errors of 0.
@@ -84,7 +82,7 @@ def test_every_level_has_the_stated_variance_and_no_bias(sigma: float) -> None:
         assert float((fudged**2).mean()) < 0.5 * sigma**2
 
 
-def test_intervals_of_ranges_cover() -> None:
+def test_intervals_of_ranges_cover():
     """Of 2,000 ranges and 40 sets of 256 leaves in 200 releases at least 89 % are covered at a confidence of 90 %, and of half the width are not."""
     tree, generator = tree_of(256), np.random.default_rng(3)
     precisions = (uniform(mean_fan_outs(tree)) / 36.0).tolist()
@@ -114,7 +112,7 @@ def test_intervals_of_ranges_cover() -> None:
     assert of_sets[0] / (200 * len(sets)) >= 0.89 > 0.75 > of_sets[1] / (200 * len(sets))
 
 
-def test_intervals_of_ranges_in_every_area_of_another_axis_cover() -> None:
+def test_intervals_of_ranges_in_every_area_of_another_axis_cover():
     """With σ = 0.6, 7 to 9 of 12 hours in all of 100 zones is 100 runs that are rounded apart: its deviation and interval allow for all of them."""
     generator, hours = np.random.default_rng(9), tree_of(12).axes[0]
     zone = replace(axis_from_codebook("z", ordered_axis("z", {"ordered": 100, "branching": 100}).codebook()), name="z")
@@ -141,7 +139,7 @@ def test_intervals_of_ranges_in_every_area_of_another_axis_cover() -> None:
     assert np.mean(np.abs(errors) <= reach) >= 0.89
 
 
-def test_intervals_of_rectangles_cover() -> None:
+def test_intervals_of_rectangles_cover():
     """Of 1,000 rectangles of 32 × 32 leaves in 200 releases at least 89 % are covered at a confidence of 90 %, and of half the width are not."""
     generator, one = np.random.default_rng(5), tree_of(32)
     tree = Tree((one.axes[0], replace(one.axes[0], name="y")), alternate([5, 5], 0))

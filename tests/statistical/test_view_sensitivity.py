@@ -9,14 +9,13 @@ import polars as pl
 import pytest
 
 from flows.planning.guarantee import guarantee_of
-from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.specification.sections.privacy import PrivacyKeys
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION
 from tasks.mechanisms import MECHANISMS, mechanism_with
-from tasks.tree.order import Tree
-from tasks.tree.views import Derived, Partition, View, leaves_of, level_view, numbered_codes
-from tests.support.neighbours import Counts, contributions, holds, moves
+from tasks.tree.views import Partition, View, leaves_of, level_view, numbered_codes
+from tests.support.keys import PRIVACY
+from tests.support.neighbours import contributions, holds, moves
 from tests.support.universe import universe_of
 
 FROM = [("a", "1"), ("a", "2"), ("b", "1"), ("b", "2")]
@@ -43,15 +42,13 @@ RELATIONS = [
 DISTINCT = [None, "level_1", "level_2"]  # levels of `from`
 
 
-def town() -> tuple[Tree, dict[str, View]]:
+def town():
     """Return the tree, and five views: everything, an axis, a derived column, one with an axis, and a level of the tree."""
     tree = universe_of([FROM, TO], [0, 0, 1]).tree
-    kind, side = (
-        numbered_codes("kind", [(0, 2), (1, 1)], pl.Series(KINDS)),
-        numbered_codes("side", [(1, 1)], pl.Series(SIDES)),
-    )
+    kind = numbered_codes("kind", [(0, 2), (1, 1)], pl.Series(KINDS))
+    side = numbered_codes("side", [(1, 1)], pl.Series(SIDES))
 
-    def view(number: int, levels: tuple[int, int], *derived: Derived) -> View:
+    def view(number, levels, *derived):
         names = {axis.name: axis.level_name(of) for axis, of in zip(tree.axes, levels, strict=True)}
         return View(number, levels, names | {column.name: column.name for column in derived}, derived)
 
@@ -64,37 +61,29 @@ def town() -> tuple[Tree, dict[str, View]]:
     }
 
 
-def scheme_for(mechanism: str, law: str, relation: tuple[str, int, bool], distinct: str | None) -> Scheme:
+def scheme_for(mechanism, law, relation, distinct):
     """Return the measurements of a spec with the five views."""
     tree, views = town()
     neighbours, most, exact = relation
-    keys = PrivacyKeys(
-        unit="one person",
-        neighbours=neighbours,
-        max_records_per_unit=most,
-        exact_records_per_unit=exact or None,
-        distinct=distinct,
-        epsilon=1.0,
-        delta=1e-8,
-        split={"ends": 0.3, "kinds": 7.0},
-    )
+    unit = PRIVACY | {"neighbours": neighbours, "max_records_per_unit": most, "exact_records_per_unit": exact or None}
+    keys = PrivacyKeys(**unit, distinct=distinct, split={"ends": 0.3, "kinds": 7.0})
     recipe = mechanism_with(MECHANISMS[mechanism], has_views=True)
     return scheme_of(keys, tree, tree, recipe, "opendp", recipe.laws[law], list(views.items()))
 
 
-def differences_of(relation: tuple[str, int, bool], distinct: str | None) -> Counts:
+def differences_of(relation, distinct):
     """Return every difference of two neighbouring tables, as counts of the leaves, a row each."""
     neighbours, most, exact = relation
     cells = [LEAVES[leaf][0][: int(distinct[-1])] for leaf in range(len(LEAVES))] if distinct else None
     return moves(neighbours, contributions(len(LEAVES), most, exact=exact, cells=cells))
 
 
-def moved(name: str, differences: Counts) -> Counts:
+def moved(name, differences):
     """Return by how much the cells of a view change, a row per difference."""
     return differences @ holds([SEES[name](leaf) for leaf in range(len(LEAVES))])
 
 
-def number_of(name: str, scheme: Scheme) -> int:
+def number_of(name, scheme):
     """Return the number by which a scheme knows a view, or the leaves."""
     return scheme.tree.depth if name == "leaves" else next(of for of, own in scheme.names.items() if own == name)
 
@@ -176,7 +165,7 @@ def test_no_pair_of_tables_costs_more_than_all_views_and_levels_are_charged(mech
             assert sum(costs).max() == pytest.approx(charged, rel=1e-9)
 
 
-def cells_of(scheme: Scheme, number: int) -> list[tuple[str, ...]]:
+def cells_of(scheme, number):
     """Return the cell of a level or view that holds each leaf."""
     names = {1: "level", 3: "leaves"} | dict(scheme.names)
     sees = SEES[names[number]] if number in names else lambda leaf: LEAVES[leaf][0]

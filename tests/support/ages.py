@@ -1,20 +1,17 @@
 """A made-up table of people by zone and age, whose axes are ordered, with its spec."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import polars as pl
 
-from flows.api import PublishedRelease, release
+from flows.api import release
 from storage.database.connections import store
 from tests.support.keys import PRIVACY as OF_ONE
 from tests.support.spec import spec_in
 
-PRIVACY: dict[str, Any] = OF_ONE | {"unit": "one made-up person", "accountant": "zcdp"}  # pld takes seconds
+PRIVACY = OF_ONE | {"unit": "one made-up person", "accountant": "zcdp"}  # pld takes seconds
 EXACT = {"privacy": PRIVACY | {"epsilon": 500.0}, "noise": {"sampler": "opendp"}}  # no noise, but for a draw in 10**20
 
-SPEC: dict[str, Any] = {
+SPEC = {
     "name": "ages",
     "dataset": "made-up-people",
     "input": {"table": "people.csv", "features": ["zone", "age"]},
@@ -25,20 +22,20 @@ SPEC: dict[str, Any] = {
     "privacy": PRIVACY,
     "budget": {"epsilon": 2.0e3, "delta": 1.0e-5},
 }
-GRID: dict[str, Any] = {  # of both axes in an order
+GRID = {  # of both axes in an order
     "hierarchy": {"zone": {"ordered": ["n", "e", "s"]}, "age": {"ordered": 10}},
     "release": {"grid": ["zone", "age"]},
 }
 
 
-def draw_people(people: int = 600, ages: int = 10) -> pl.DataFrame:
+def draw_people(people=600, ages=10):
     """Return people with a zone and an age."""
     generator = np.random.default_rng(8)
     zones, of_ages = generator.choice(["n", "s"], people, p=[0.7, 0.3]), generator.binomial(ages - 1, 0.4, people)
     return pl.DataFrame({"zone": zones, "age": of_ages.astype(str)})
 
 
-def people_released(folder: Path, people: pl.DataFrame | None = None, **keys: Any) -> PublishedRelease:
+def people_released(folder, people=None, **keys):
     """Release the people of a folder, with other keys of the spec; TRELLIS_HOME must be set."""
     (draw_people() if people is None else people).write_csv(folder / "people.csv")
     with store():  # open all the time: to open it is a fifth of a release

@@ -5,7 +5,6 @@ of them as of wrong ones, and δ of all guesses more.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +20,8 @@ _REHEARSALS = 2000
 _RIDGE = 0.1  # records squared: what never varies but between the tables counts most, and no division is by 0
 
 Values = NDArray[np.float64]
-Law = Callable[[Values, Values], Values]
 
-LAWS: Mapping[str, Law] = {  # the logarithm of the probability of noise of a scale, but for a constant
+LAWS = {  # the logarithm of the probability of noise of a scale, but for a constant
     "gaussian": lambda noise, scales: -((noise / scales) ** 2) / 2,
     "laplace": lambda noise, scales: -np.abs(noise) / scales,
 }
@@ -49,13 +47,13 @@ class Guesses:
     of: int
 
 
-def guesses_of(one: Values, other: Values, certain: float) -> Guesses:
+def guesses_of(one, other, certain):
     """Return what is guessed from how much as many releases of either table lean to the one: nothing unless they lean by `certain`."""
     right = (one >= certain).sum(-1) + (other <= -certain).sum(-1)
     return Guesses(right, (one <= -certain).sum(-1) + (other >= certain).sum(-1), 2 * one.shape[-1])
 
 
-def log_evidence(guesses: Guesses, claim: Claim, stakes: Sequence[float] = _STAKES) -> Values:
+def log_evidence(guesses, claim, stakes=_STAKES):
     r"""Return the logarithm of what somebody owns who began with 1 and bet against a claim on every guess.
 
     .. math:: \prod_i (1 + \lambda g_i), \qquad g = 1 - \delta, \; -e^\epsilon - \delta, \; -\delta
@@ -81,14 +79,14 @@ def log_evidence(guesses: Guesses, claim: Claim, stakes: Sequence[float] = _STAK
     return np.logaddexp.reduce(owned) - math.log(len(stakes))
 
 
-def lower_bound(guesses: Guesses, delta: float, false_alarm: float) -> float:
+def lower_bound(guesses, delta, false_alarm):
     """Return a lower confidence bound on ε at δ: the least one that is not refuted, to two digits; 0 if nothing is shown."""
     return next(
         epsilon for epsilon in _EPSILONS if log_evidence(guesses, Claim(epsilon, delta)) < -math.log(false_alarm)
     )
 
 
-def leaning(values: Values, one: Values, other: Values, scales: Values, law: str) -> Values:
+def leaning(values, one, other, scales, law):
     """Return by how much values, shape (…, counts), lean to the one table: the logarithm of the ratio of their probabilities.
 
     Counts whose noise has the scale 0 are not looked at.
@@ -100,7 +98,7 @@ def leaning(values: Values, one: Values, other: Values, scales: Values, law: str
     ).sum(-1)
 
 
-def learned(one: Values, other: Values, claim: Claim) -> Guesses:
+def learned(one, other, claim):
     """Return what is guessed of half of the releases, by what the other half teaches.
 
     It teaches a direction in all numbers that are published, the linear discriminant, and how far along it a guess is worth its risk.
@@ -127,16 +125,14 @@ class Attack:
     certain: float  # by how much a release must lean to a table for a guess that is worth its risk
     power: float  # how often the claim would be refuted if the noise had these scales, by simulation
 
-    def guesses(self, one: Values, other: Values) -> Guesses:
+    def guesses(self, one, other):
         """Return what is guessed from the counts of releases of either table, shape (releases, counts)."""
         return guesses_of(
             *(leaning(of, *self.tables, self.scales, self.law) for of in (one, other)), certain=self.certain
         )
 
 
-def rehearsed(
-    tables: tuple[Values, Values], scales: Values, law: str, claim: Claim, *, releases: int, false_alarm: float
-) -> Attack:
+def rehearsed(tables, scales, law, claim, *, releases, false_alarm):
     """Return an attack that was tried on the noisy counts of releases of either table that nobody has made: their noise is drawn here."""
     generator = np.random.default_rng(14)
     leanings = [np.zeros((_REHEARSALS, releases)) for _ in tables]

@@ -1,33 +1,28 @@
 """Boxes of a universe, and what one of them meets of measured cells."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import polars as pl
 
 from storage.tables import NOISY
 from tasks.released.boxes import Boxes, Children, Met, MetCells, Table, areas_met, children_of, lying_in, possible_cells
-from tasks.tree.axis import IntArray
-from tasks.tree.order import Tree
-from tasks.validate.coverage import MeasuredCells
 
 
-def box_of(levels: Sequence[int], areas: Sequence[int]) -> Boxes:
+def box_of(levels, areas):
     """Return the box of one area per axis."""
     return Boxes(tuple(levels), tuple(np.array([area]) for area in areas))
 
 
-def set_box(levels: Sequence[int], areas: Sequence[Sequence[int]]) -> Boxes:
+def set_box(levels, areas):
     """Return the single box of a set of areas per axis; of no table."""
     return Boxes(tuple(levels), tuple(np.array(sorted(of)) for of in areas), tuple(() for _ in areas))
 
 
-def table_of(tree: Tree, level: MeasuredCells) -> Table:
+def table_of(tree, level):
     """Return the measured cells of a level."""
     return Table(tree.axis_levels(level.cells.level), level.cells.areas, pl.DataFrame({NOISY: level.noisy}))
 
 
-def met_cells(tree: Tree, levels: Sequence[MeasuredCells], box: Boxes, own: int) -> list[MetCells]:
+def met_cells(tree, levels, box, own):
     """Return what a box meets of measured levels 0 to its own."""
     tables, found = [table_of(tree, level) for level in levels[: own + 1]], list[MetCells]()
     for at, cells in enumerate(tables):
@@ -37,9 +32,7 @@ def met_cells(tree: Tree, levels: Sequence[MeasuredCells], box: Boxes, own: int)
     return found
 
 
-def some_cells(
-    possible: int, noisy: Sequence[int] | IntArray, dropped: Sequence[int] = (), below: int = 0, children: int = 0
-) -> MetCells:
+def some_cells(possible, noisy, dropped=(), below=0, children=0):
     """Return cells that one box meets: so many are possible, and some by their places have no child; all others have so many, which add up."""
     kept = np.setdiff1d(np.arange(len(noisy)), dropped)
     cells, sums = (np.zeros(len(noisy), dtype=np.int64) for _ in range(2))

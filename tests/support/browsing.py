@@ -1,16 +1,10 @@
 """A page of a file as a browser shows it: what it asks and says, and how far its texts stand out."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
-
-Scheme = Literal["light", "dark"]
-SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+SCHEMES = ("light", "dark")
 VIEWPORTS = {"desk": (1200, 900), "phone": (390, 844)}
 A4 = 690  # pixels between the margins
 
@@ -42,11 +36,11 @@ CONTRASTS = """() => {
 class Visit:
     """A page that a browser shows: its tab, the addresses that it asked, and what its console said."""
 
-    page: "Page"
+    page: Any  # of Playwright
     asked: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         """Note every request and every message."""
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.on("console", lambda message: self.said.append(message.text))
@@ -54,7 +48,7 @@ class Visit:
 
 
 @contextmanager
-def visited(browser: "Browser", path: Path, size: tuple[int, int], scheme: Scheme = "light") -> Iterator[Visit]:
+def visited(browser, path, size, scheme="light"):
     """Show a page in a tab of its own."""
     visit = Visit(browser.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme))
     visit.page.goto(path.as_uri())

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -29,9 +28,9 @@ class Server:
     folder: Path
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count):
     """Return ports at which nobody listens, each with the one 10,000 above it, which SeaweedFS takes too."""
-    found: list[int] = []
+    found = []
     while len(found) < count:
         with socket.socket() as one, socket.socket() as other:
             one.bind(("127.0.0.1", 0))
@@ -44,7 +43,7 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def seaweedfs(folder: Path) -> Iterator[Server]:
+def seaweedfs(folder):
     """Run SeaweedFS with one bucket, in a folder that is made."""
     (folder / "data").mkdir(parents=True)
     master, volume, filer, s3 = free_ports(4)
@@ -60,7 +59,7 @@ def seaweedfs(folder: Path) -> Iterator[Server]:
 
 
 @contextmanager
-def moto(folder: Path) -> Iterator[Server]:
+def moto(folder):
     """Run moto, which keeps its one bucket in memory, with its log in a folder that is made."""
     folder.mkdir(parents=True)
     (port,) = free_ports(1)
@@ -70,14 +69,14 @@ def moto(folder: Path) -> Iterator[Server]:
 
 
 @contextmanager
-def overwriting(server: Server) -> Iterator[Server]:
+def overwriting(server):
     """Run a proxy that takes the condition off each request, as servers do that know none, before one that checks no signature."""
     host, _, port = server.endpoint.removeprefix("http://").partition(":")
 
     class Proxy(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def pass_on(self) -> None:
+        def pass_on(self):
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {name: value for name, value in self.headers.items() if name.lower() != "if-none-match"}
             there = HTTPConnection(host, int(port))
@@ -95,7 +94,7 @@ def overwriting(server: Server) -> Iterator[Server]:
 
         do_GET = do_PUT = do_DELETE = do_HEAD = do_POST = pass_on  # noqa: N815 (names that the library asks for)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_):
             """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
@@ -109,14 +108,14 @@ def overwriting(server: Server) -> Iterator[Server]:
             thread.join()
 
 
-def _program(name: str) -> str:
+def _program(name):
     found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
     assert found, f"{name} is not installed"
     return found
 
 
 @contextmanager
-def _run(command: list[str], log: Path, environment: dict[str, str]) -> Iterator[None]:
+def _run(command, log, environment):
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=environment, cwd=log.parent)
     try:
@@ -127,7 +126,7 @@ def _run(command: list[str], log: Path, environment: dict[str, str]) -> Iterator
 
 
 @contextmanager
-def _made(endpoint: str) -> Iterator[str]:
+def _made(endpoint):
     """Wait until a server answers, and make its bucket."""
     import boto3
     from botocore.config import Config

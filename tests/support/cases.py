@@ -1,15 +1,12 @@
 """Tables with their specs, of every kind that can be released, and what a release of each must look like."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 import polars as pl
 
-from tasks.synthesize.areas import Country
 from tasks.synthesize.country import LEVELS, draw_country
 
 AREAS = list(LEVELS)
@@ -24,12 +21,12 @@ class Case:
     names: dict[str, list[str]]  # per axis, the names of its levels, coarse to fine
     truth: pl.DataFrame  # the table as it is: the codes of every level released, `<axis>_<level>`, and the count
 
-    def columns(self, level: int) -> list[str]:
+    def columns(self, level):
         """Return the columns of codes that the contract asks of a level."""
         reached = {axis: self.order[:level].count(axis[0]) for axis in ("origin", "destination")}
         return [f"{axis}_{name}" for axis, depth in reached.items() for name in self.names[axis][:depth]]
 
-    def true_level(self, level: int) -> pl.DataFrame:
+    def true_level(self, level):
         """Return the true table of a level."""
         columns = self.columns(level)
         if not columns:
@@ -37,7 +34,7 @@ class Case:
         return self.truth.group_by(columns).agg(pl.col("count").sum()).sort(columns)
 
 
-def spec_of(name: str, table: str, **keys: Any) -> dict[str, Any]:
+def spec_of(name, table, **keys):
     """Return a spec of a release of trips in a table, of a dataset whose budget it takes whole."""
     privacy = {"unit": "one commuter", "neighbours": "substitution", "max_records_per_unit": 1}
     spent = {"epsilon": 4.0, "delta": 1e-8}
@@ -51,13 +48,13 @@ def spec_of(name: str, table: str, **keys: Any) -> dict[str, Any]:
     }
 
 
-def country_of(people: int, seed: int) -> Country:
+def country_of(people, seed):
     """Return a small made-up country."""
     generator = np.random.default_rng(seed)
     return draw_country(regions=2, provinces=4, municipalities=12, people=people, generator=generator)
 
 
-def truth_of(trips: pl.DataFrame, origins: pl.DataFrame, destinations: pl.DataFrame) -> pl.DataFrame:
+def truth_of(trips, origins, destinations):
     """Return trips with the codes of all levels in place of those of the finest, by the codebook of each end."""
     for axis, column, codebook in (("origin", "home", origins), ("destination", "work", destinations)):
         codes = codebook.rename({level: f"{axis}_{level}" for level in codebook.columns})
@@ -65,7 +62,7 @@ def truth_of(trips: pl.DataFrame, origins: pl.DataFrame, destinations: pl.DataFr
     return trips.rename({"people": "count"})
 
 
-def case_csv(folder: Path) -> Case:
+def case_csv(folder):
     """Make the plain case: CSV, one hierarchy for both ends, the destination's tree."""
     country = country_of(500, 1)
     country.codebook.write_csv(folder / "codebook.csv")
@@ -80,7 +77,7 @@ def case_csv(folder: Path) -> Case:
     return Case(keys, "dododo", {"origin": AREAS, "destination": AREAS}, truth)
 
 
-def case_rows(folder: Path) -> Case:
+def case_rows(folder):
     """Make the case of a Parquet table without counts, the origin's tree, and a finest level above the codes."""
     country = country_of(300, 2)
     rows = country.trips.select("home", "work").select(pl.all().repeat_by(country.trips["people"]).explode())
@@ -96,7 +93,7 @@ def case_rows(folder: Path) -> Case:
     return Case(keys, "odod", {"origin": AREAS[:2], "destination": AREAS[:2]}, truth)
 
 
-def case_duckdb(folder: Path) -> Case:
+def case_duckdb(folder):
     """Make the case of DuckDB files, two codebooks of unequal depth in one of them, and the shallow end's tree."""
     country = country_of(500, 3)
     zones = pl.DataFrame({"zone": ["é", "é", "Z", "Z", "a"], "site": ["10", "9", "007", "x y", "1,0"]}).sort("zone")
@@ -120,7 +117,7 @@ def case_duckdb(folder: Path) -> Case:
     return Case(keys, "dodoo", names, truth_of(trips, country.codebook, zones))
 
 
-def case_paths(folder: Path) -> Case:
+def case_paths(folder):
     """Make the case of one column per level, whose codes say little without those above, and the deep end's tree."""
     generator = np.random.default_rng(5)
     areas = pl.DataFrame({"a": list("11122"), "b": list("11212"), "c": list("12111")})
@@ -143,7 +140,7 @@ def case_paths(folder: Path) -> Case:
     return Case(keys, "odoo", {"origin": ["a", "b", "c"], "destination": ["a"]}, truth.filter(pl.col("count") > 0))
 
 
-CASES: dict[str, Callable[[Path], Case]] = {
+CASES = {
     "CSV, destination tree": case_csv,
     "Parquet without counts, origin tree": case_rows,
     "DuckDB, two codebooks": case_duckdb,
@@ -151,7 +148,7 @@ CASES: dict[str, Callable[[Path], Case]] = {
 }
 
 
-def case_precise(folder: Path) -> Case:
+def case_precise(folder):
     """Make the plain case with little noise, so that bounds are far below the total."""
     case = case_csv(folder)
     case.keys["privacy"]["epsilon"] = case.keys["budget"]["epsilon"] = 40.0

@@ -1,8 +1,6 @@
 """Certificates, and the cluster files that name them."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import yaml
 from cryptography import x509
@@ -10,7 +8,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.x509.oid import NameOID
 
-KEYS: dict[str, Any] = {
+KEYS = {
     "scheduler": "tls://10.0.0.5:8786",
     "ca": "ca.pem",
     "certificate": "home.pem",
@@ -23,7 +21,7 @@ KEYS: dict[str, Any] = {
 }
 
 
-def certificate(begins: timedelta, ends: timedelta) -> bytes:
+def certificate(begins, ends):
     """Return a certificate, signed by itself, that holds from and until so long from now."""
     key, name = generate_private_key(SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trellis")])
     now = datetime.now(UTC)
@@ -31,7 +29,7 @@ def certificate(begins: timedelta, ends: timedelta) -> bytes:
     return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
-def write_cluster_file(folder: Path, **changes: Any) -> Path:
+def write_cluster_file(folder, **changes):
     """Write a cluster file with some keys changed, or left out where that is None, and the files that it names, unless they are there."""
     closed = {"home.key": b"private", "secret/mailbox.key": bytes(range(32))}
     for name in ("ca.pem", "home.pem", *closed):

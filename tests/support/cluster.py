@@ -10,19 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.x509.oid import NameOID
 
 from tests.support.buckets import free_ports
@@ -40,7 +38,7 @@ SCHEDULER = {  # what an office sets where its scheduler starts
 _WITHIN = 240.0  # seconds
 
 
-def wait_for(is_so: Callable[[], bool], words: str) -> None:
+def wait_for(is_so, words):
     """Wait until something is so."""
     deadline = time.monotonic() + _WITHIN
     while not is_so():
@@ -51,13 +49,13 @@ def wait_for(is_so: Callable[[], bool], words: str) -> None:
 class Authority:
     """Signs certificates for the machines of one cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._key = generate_private_key(SECP256R1())
         self._name = _named("authority of a test")
         of_authority = x509.BasicConstraints(ca=True, path_length=None)
         self.certificate = self._signed(self._name, self._key, of_authority)
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder):
         """Write `ca.pem`, `home.pem` and `home.key` of a machine to a folder."""
         key, pem = generate_private_key(SECP256R1()), serialization.Encoding.PEM
         made = self._signed(
@@ -68,12 +66,7 @@ class Authority:
         _write(folder / "home.pem", made.public_bytes(pem))
         _write(folder / "home.key", key.private_bytes(pem, *plain))
 
-    def _signed(
-        self,
-        name: x509.Name,
-        key: EllipticCurvePrivateKey,
-        extension: x509.BasicConstraints | x509.SubjectAlternativeName,
-    ) -> x509.Certificate:
+    def _signed(self, name, key, extension):
         now, number = datetime.now(UTC), x509.random_serial_number()
         ends = now - timedelta(days=1), now + timedelta(days=60)
         made = x509.CertificateBuilder(self._name, name, key.public_key(), number, *ends)
@@ -81,7 +74,7 @@ class Authority:
         return made.sign(self._key, hashes.SHA256())
 
 
-def _named(name: str) -> x509.Name:
+def _named(name):
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
@@ -96,11 +89,11 @@ class Machines:
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     @property
-    def mailbox(self) -> Path:
+    def mailbox(self):
         """The folder that is the mailbox, where it is one."""
         return self.folder / "mailbox"
 
-    def start(self, name: str, command: Sequence[str], **environment: str) -> "subprocess.Popen[bytes]":
+    def start(self, name, command, **environment):
         """Start a process of the cluster, whose log is `<name>.log`."""
         own = {key: value for key, value in os.environ.items() if not key.startswith(("TRELLIS_", "PREFECT_", "DASK_"))}
         own |= FEW_THREADS | {"PYTHONPATH": str(HOUSE), "TMPDIR": str(self.folder / "tmp")} | environment
@@ -108,7 +101,7 @@ class Machines:
             self.processes[name] = subprocess.Popen(list(command), stdout=log, stderr=log, env=own, cwd=self.folder)
         return self.processes[name]
 
-    def start_scheduler(self, *options: str, **environment: str) -> None:
+    def start_scheduler(self, *options, **environment):
         """Start the scheduler, as Dask's own command does it."""
         files = [f"--tls-ca-file={self.folder / 'ca.pem'}", f"--tls-cert={self.folder / 'home.pem'}"]
         files += [f"--tls-key={self.folder / 'home.key'}"]
@@ -117,7 +110,7 @@ class Machines:
         self.start("scheduler", command, **(SCHEDULER | environment))
         self.wait_for_log("scheduler", "Scheduler at")
 
-    def start_worker(self, name: str, before: Sequence[str] = (), **environment: str) -> "subprocess.Popen[bytes]":
+    def start_worker(self, name, before=(), **environment):
         """Start a worker, as a user does, or, where the environment says what it is to do, as a test wants it."""
         if any(key.startswith("TEST_") for key in environment):
             command, named = [sys.executable, "-m", __name__], {"TRELLIS_CLUSTER": str(self.file)}
@@ -125,10 +118,10 @@ class Machines:
             command, named = [program("trellis"), "worker", "--cluster", str(self.file)], {}
         return self.start(name, [*before, *command], **(named | environment))
 
-    def wait_for_workers(self, number: int) -> None:
+    def wait_for_workers(self, number):
         """Wait until the scheduler has so many workers."""
 
-        def are_there() -> bool:
+        def are_there():
             for name, process in self.processes.items():
                 has_ended = not name.startswith("home") and process.poll() is not None
                 assert not has_ended, (name, (self.folder / f"{name}.log").read_text())
@@ -136,20 +129,20 @@ class Machines:
 
         wait_for(are_there, "the workers do not come")
 
-    def wait_for_log(self, name: str, words: str) -> None:
+    def wait_for_log(self, name, words):
         """Wait until a process has written something."""
 
-        def is_written() -> bool:
+        def is_written():
             text = (self.folder / f"{name}.log").read_text()
             assert words in text or self.processes[name].poll() is None, text
             return words in text
 
         wait_for(is_written, f"{name} does not say {words}")
 
-    def wait_until_stopped(self) -> int:
+    def wait_until_stopped(self):
         """Return the process of the worker that has stopped itself, once one has."""
 
-        def stopped() -> list[int]:
+        def stopped():
             workers = [process.pid for name, process in self.processes.items() if name.startswith("worker")]
             states = [Path(f"/proc/{of}/stat").read_text().rpartition(")")[2].split()[0] for of in workers]
             return [of for of, state in zip(workers, states, strict=True) if state == "T"]
@@ -157,11 +150,11 @@ class Machines:
         wait_for(lambda: bool(stopped()), "no worker has stopped")
         return stopped()[0]
 
-    def log(self) -> str:
+    def log(self):
         """Return what all processes have written."""
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
 
-    def end(self) -> None:
+    def end(self):
         """Kill what is left; stopped processes too."""
         for process in self.processes.values():
             if process.poll() is None:
@@ -170,7 +163,7 @@ class Machines:
             process.wait()
 
 
-def prepare(folder: Path, **keys: Any) -> Machines:
+def prepare(folder, **keys):
     """Write everything that a cluster needs, with some keys of its file changed; nothing is started."""
     for made in (folder, folder / "mailbox", folder / "tmp"):
         made.mkdir(mode=0o700, parents=True)
@@ -190,16 +183,14 @@ def prepare(folder: Path, **keys: Any) -> Machines:
     return Machines(folder, write_keys(folder / "cluster.yaml", content), port)
 
 
-def write_keys(path: Path, keys: Mapping[str, Any]) -> Path:
+def write_keys(path, keys):
     """Write a cluster file."""
     _write(path, yaml.safe_dump({key: value for key, value in keys.items() if value is not None}).encode())
     return path
 
 
 @contextmanager
-def cluster(
-    folder: Path, workers: int = 2, *, keys: Mapping[str, Any] | None = None, **environment: str
-) -> Iterator[Machines]:
+def cluster(folder, workers=2, *, keys=None, **environment):
     """Run a cluster in a folder that is made, with some keys of its file changed; the environment is that of its workers."""
     machines = prepare(folder, **(keys or {}))
     try:
@@ -213,19 +204,19 @@ def cluster(
         shutil.rmtree(machines.folder / "tmp", ignore_errors=True)
 
 
-def _write(path: Path, content: bytes, mode: int = 0o600) -> None:
+def _write(path, content, mode=0o600):
     path.write_bytes(content)
     path.chmod(mode)
 
 
-def program(name: str) -> str:
+def program(name):
     """Return the path of a program that is installed beside Python."""
     found = shutil.which(name, path=str(Path(sys.executable).parent))
     assert found, f"{name} is not installed"
     return found
 
 
-def be_as_wanted() -> None:
+def be_as_wanted():
     """Be a worker that does what TEST_ variables say, before it is what a user starts.
 
     TEST_NOISE: a mechanism, whose noise is then that of the cell (see `tests.support.making`).
@@ -239,29 +230,29 @@ def be_as_wanted() -> None:
     else:
         draw_noise_of_the_cell(os.environ.get("TEST_NOISE", ""))
     if os.environ.get("TEST_AT") == "before send":
-        WorkerSetup.forget = lambda *_: None  # type: ignore[method-assign]  # or what it has made may be gone when it wakes and sends it
+        WorkerSetup.forget = lambda *_: None  # or what it has made may be gone when it wakes and sends it
     if "TEST_AT" in os.environ:
         watch(os.environ["TEST_AT"], Path(os.environ["TEST_ONCE"]), os.environ["TEST_SIGNAL"])
     run_worker()
 
 
-def count_bytes(to: Path) -> None:
+def count_bytes(to):
     """Write the name and the size of every file that this process puts into a folder as mailbox, or gets from it, to a file."""
     from storage.mailbox.folder import FolderPlace
 
-    def noted(function: Any) -> Any:
-        def call(self: FolderPlace, name: str, file: Path) -> None:
+    def noted(function):
+        def call(self, name, file):
             function(self, name, file)
             with to.open("a") as lines:
                 lines.write(f"{name} {file.stat().st_size}\n")
 
         return call
 
-    FolderPlace.put_new = noted(FolderPlace.put_new)  # type: ignore[method-assign]
-    FolderPlace.get = noted(FolderPlace.get)  # type: ignore[method-assign]
+    FolderPlace.put_new = noted(FolderPlace.put_new)
+    FolderPlace.get = noted(FolderPlace.get)
 
 
-def write_many(folder: Path) -> Path:
+def write_many(folder):
     """Write a country with little to draw and many orders to do it with, and return the path of its spec."""
     import numpy as np
 
@@ -276,7 +267,7 @@ def write_many(folder: Path) -> Path:
     return write_ready(country, folder, "many", "many", epsilon=4.0)
 
 
-def draw_noise_of_the_cell(mechanism: str) -> None:
+def draw_noise_of_the_cell(mechanism):
     """Let this process draw it for a mechanism, in small chunks."""
     import tasks.noise.measure
     import tasks.noise.task
@@ -288,7 +279,7 @@ def draw_noise_of_the_cell(mechanism: str) -> None:
     from tests.support.making import NoiseOfTheCell, noted
 
     for module in (tasks.noise.task, tasks.noise.measure, tasks.optimize.task, tasks.optimize.task):
-        module.CHUNK_CELLS = CHUNK_CELLS  # type: ignore[attr-defined]
+        module.CHUNK_CELLS = CHUNK_CELLS
     if mechanism:
         tasks.noise.measure.true_counts_of = noted
         sampling = Sampling(NoiseOfTheCell(), GAUSSIAN.samplers["opendp"].tau)
@@ -298,7 +289,7 @@ def draw_noise_of_the_cell(mechanism: str) -> None:
 EVENTS = ("claim", "slice", "draw", "put", "reply")  # of an order that measures; `send` is within `put`
 
 
-def watch(at: str, once: Path, name: str) -> None:
+def watch(at, once, name):
     """Let this worker send itself a signal at a moment such as `before draw`, unless the file `once` is there, which it makes."""
     import flows.cluster.dispatch as dispatch
     import tasks.noise.measure as truth
@@ -306,7 +297,7 @@ def watch(at: str, once: Path, name: str) -> None:
     from storage.counts.encrypted_files import EncryptedFiles
     from storage.mailbox.folder import FolderPlace
 
-    def now(moment: str) -> None:
+    def now(moment):
         if moment == at:
             try:
                 once.open("x").close()
@@ -315,8 +306,8 @@ def watch(at: str, once: Path, name: str) -> None:
             os.kill(os.getpid(), getattr(signal, name))
             time.sleep(1)  # a stop is not immediate
 
-    def watched(event: str, function: Any, concerns: Any = lambda *_: True) -> Any:
-        def call(*arguments: Any, **options: Any) -> Any:
+    def watched(event, function, concerns=lambda *_: True):
+        def call(*arguments, **options):
             if not concerns(*arguments):
                 return function(*arguments, **options)
             now(f"before {event}")
@@ -326,17 +317,17 @@ def watch(at: str, once: Path, name: str) -> None:
 
         return call
 
-    EncryptedFiles.claim = watched("claim", EncryptedFiles.claim)  # type: ignore[method-assign]
-    EncryptedFiles._write = watched("put", EncryptedFiles._write, lambda _, name, *__: ".noisy" in name)  # type: ignore[method-assign]
+    EncryptedFiles.claim = watched("claim", EncryptedFiles.claim)
+    EncryptedFiles._write = watched("put", EncryptedFiles._write, lambda _, name, *__: ".noisy" in name)
     FolderPlace.put_new = watched(
         "send", FolderPlace.put_new, lambda _, name, *__: ".noisy" in name and "/shards/" in name
-    )  # type: ignore[method-assign]
+    )
     slicing._fetch = watched("slice", slicing._fetch)
     truth.true_counts_of = watched("draw", truth.true_counts_of)  # with the shard open
     dispatch._made = watched("reply", dispatch._made, lambda of, _: of.order.kind == "measure")
 
 
-def release_small(folder: Path, workers: str = "dask", again: str = "") -> None:
+def release_small(folder, workers="dask", again=""):
     """Release a small country in four branches, or go on with its release `again`. TRELLIS_HOME says where."""
     import tasks.tree.branches
     from flows.cluster.choice import by_workers
@@ -364,28 +355,28 @@ def release_small(folder: Path, workers: str = "dask", again: str = "") -> None:
             make_release(plan, new_release(plan, release_id="small"), submit_to(threads), report_nothing)
 
 
-def note_errands(to: Path) -> None:
+def note_errands(to):
     """Write every dispatch of home to a file as it travels."""
     import flows.cluster.cluster as home
 
     ask = home.Cluster._ask
 
-    def noted(self: Any, address: str, gone: Any, text: str, going_on: Any) -> str:
+    def noted(self, address, gone, text, going_on):
         with to.open("a") as file:
             file.write(f"{text}\n")
         return ask(self, address, gone, text, going_on)
 
-    home.Cluster._ask = noted  # type: ignore[method-assign]
+    home.Cluster._ask = noted
 
 
-def start_home(machines: Machines, folder: Path, *arguments: str, **environment: str) -> "subprocess.Popen[bytes]":
+def start_home(machines, folder, *arguments, **environment):
     """Start `release_small` in a process of its own, with TRELLIS_HOME in a folder."""
     command = [sys.executable, "-m", __name__, "home", str(folder), *arguments]
     named = {"TRELLIS_HOME": str(folder / "home"), "TRELLIS_CLUSTER": str(machines.file)}
     return machines.start(f"home-{len(machines.processes)}", command, **(named | environment))
 
 
-def run_home(machines: Machines, folder: Path, *arguments: str, **environment: str) -> int:
+def run_home(machines, folder, *arguments, **environment):
     """Run it to its end, and return its exit code: 0 where the release was published."""
     return start_home(machines, folder, *arguments, **environment).wait(300)
 

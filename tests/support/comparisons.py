@@ -1,16 +1,14 @@
 """Comparisons of mechanisms: what trials come to in this process, and results that are made up."""
 
-from typing import Any
-
 import polars as pl
 
-from flows.trials.comparison import MEASURES, Comparison, comparison_answer, trials_of
-from tasks.pages.trial_results import ComparedLevel, LevelResult, MechanismResult, Spread, TrialResults
+from flows.trials.comparison import MEASURES, comparison_answer, trials_of
+from tasks.pages.trial_results import ComparedLevel, LevelResult, Spread, TrialResults
 
 NOTHING = Spread(0.0, 0, 0)
 
 
-def level_result(level: int, measured: Spread, **known: Any) -> LevelResult:
+def level_result(level, measured, **known):
     """Return what was measured of a level, the same by every measure, and what else is known of it."""
     unknown = dict.fromkeys(
         ("intervals", "false_rows", "false_signal", "noise_rows", "noise_rows_at_most", "bound_after")
@@ -19,9 +17,9 @@ def level_result(level: int, measured: Spread, **known: Any) -> LevelResult:
     return LevelResult(level, **values | known)
 
 
-def results_of(results: list[MechanismResult], **other: Any) -> TrialResults:
+def results_of(results, **other):
     """Return the results of mechanisms over as many levels as the first of them has, with other values."""
-    values: dict[str, Any] = {
+    values = {
         "name": "jobs",
         "dataset": "people",
         "neighbours": "substitution",
@@ -36,12 +34,12 @@ def results_of(results: list[MechanismResult], **other: Any) -> TrialResults:
     return TrialResults(results=results, **values | other)
 
 
-def rows_of(comparison: Comparison, runs: int = 1) -> pl.DataFrame:
+def rows_of(comparison, runs=1):
     """Try every entry so many times, and return the rows."""
     rows = [row for entry in comparison.entries for row in trials_of(comparison, entry, list(range(1, runs + 1)))]
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
-def answer_of(comparison: Comparison, runs: int = 1) -> TrialResults:
+def answer_of(comparison, runs=1):
     """Try every entry so many times, and return the answer."""
     return comparison_answer(comparison, rows_of(comparison, runs), "nowhere")

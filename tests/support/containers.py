@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +46,7 @@ class Podman:
     environment: dict[str, str]
     stands_in: bool = False
 
-    def run(self, *arguments: str | Path, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    def run(self, *arguments, check=True):
         """Run a podman command to its end."""
         done = subprocess.run(
             ["podman", *arguments], cwd=REPOSITORY, env=self.environment, capture_output=True, text=True, check=False
@@ -57,7 +56,7 @@ class Podman:
 
 
 @contextmanager
-def podman() -> Iterator[Podman]:
+def podman():
     """Hold the image and what it needs ready; skip where there is no podman, nothing to build on, or no container can run."""
     if os.geteuid() != 0 or not shutil.which("podman"):
         pytest.skip("no container: podman is not installed, or whoever runs the tests is not root")
@@ -77,7 +76,7 @@ def podman() -> Iterator[Podman]:
             subprocess.run(["umount", engine.folder / "storage" / "overlay"], capture_output=True, check=False)
 
 
-def _engine(folder: Path) -> Podman:
+def _engine(folder):
     """Return podman with all that it writes in a folder, and no limit that is raised: root may not do so everywhere."""
     runtimes = [name for name in ("crun", "runc") if shutil.which(name)]
     hybrid = Path("/sys/fs/cgroup/unified").is_dir()  # which crun refuses
@@ -107,7 +106,7 @@ network_config_dir = "{folder}/networks"
     )
 
 
-def _with_bases(engine: Podman) -> Podman:
+def _with_bases(engine):
     """Have the images of Python and PostgreSQL: from their registry, or else Debian's, under the same names."""
     pulled = [engine.run("pull", "--quiet", image, check=False) for image in (PYTHON, POSTGRESQL)]
     stands_in = any(done.returncode for done in pulled)
@@ -135,7 +134,7 @@ def _with_bases(engine: Podman) -> Podman:
     return Podman(engine.folder, engine.environment, stands_in)
 
 
-def _as_pip_is_set_here(engine: Podman) -> Sequence[str]:
+def _as_pip_is_set_here(engine):
     """Return the options of a build in which pip finds packages as pip does here, with the files that its settings name."""
     asked = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.replace("\\n", " ")

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ class Disk:
 
     folder: Path
 
-    def fill(self) -> None:
+    def fill(self):
         """Leave no room on it."""
         with (self.folder / "ballast").open("ab", buffering=0) as ballast:
             for size in (1 << 20, 1 << 12):
@@ -26,17 +25,17 @@ class Disk:
                 except OSError:
                     continue
 
-    def free(self) -> None:
+    def free(self):
         """Make room on it again."""
         (self.folder / "ballast").unlink()
 
-    def mount(self, options: str) -> None:
+    def mount(self, options):
         """Mount it in another way."""
         subprocess.run(["mount", "-o", f"remount,{options}", self.folder], check=True)
 
 
 @contextmanager
-def mounted(folder: Path) -> Iterator[Disk]:
+def mounted(folder):
     """Mount a disk in a folder, which is made; skip the test where that is not allowed."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=48m,mode=700", "tmpfs", str(folder)]

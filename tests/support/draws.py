@@ -2,8 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from flows.run.runner import Future, Submit
 from storage.counts.shard_files import noisy_path, place_of_noisy, shards_of_levels
 from storage.counts.vault import vault_path
 from storage.database.connections import store
@@ -26,7 +23,6 @@ from tasks.folder.verify.folder import verify
 from tasks.laws.law import Sampler
 from tasks.laws.samplers import discrete_gaussian
 from tasks.synthesize.country import draw_country
-from tasks.tree.axis import IntArray
 from tasks.work.order import Order
 
 Place = tuple[int, str]  # a level and a branch
@@ -51,7 +47,7 @@ BRANCHES = ["b00", "b01", "b02", "b03"]  # from level 3 on
 BRANCH_CELLS, CHUNK_CELLS = 6, 8
 
 
-def place_of(arguments: Sequence[Any]) -> Any:
+def place_of(arguments):
     """Return which level of which branch a stage is about, by its arguments: an order, or what it is told beside the release."""
     order = arguments[0]
     return (order.level, order.branch) if isinstance(order, Order) else tuple(arguments[1:3])
@@ -68,19 +64,19 @@ class Draws:
     _here: local = field(default_factory=local)
     _lock: Lock = field(default_factory=Lock)
 
-    def submit_to(self, executor: Executor) -> Submit:
+    def submit_to(self, executor):
         """Return a `submit` that lets the sampler know for which level and branch it draws."""
 
-        def run(stage: Any, *arguments: Any) -> Any:
+        def run(stage, *arguments):
             self._here.place = place_of(arguments)
             return stage.fn(*arguments)
 
-        def submit(stage: Any, *arguments: Any) -> Future:
+        def submit(stage, *arguments):
             return executor.submit(run, stage, *arguments)
 
         return submit
 
-    def sample(self, true_counts: IntArray, scale: float) -> IntArray:
+    def sample(self, true_counts, scale):
         """Draw, or raise where that is asked for."""
         with self._lock:
             self._calls[self._here.place] += 1
@@ -89,7 +85,7 @@ class Draws:
             self.cells[self._here.place] += len(true_counts)
         return self.sampler(true_counts, scale)
 
-    def forget(self) -> None:
+    def forget(self):
         """Fail nowhere, and count from zero."""
         self.fail_at.clear()
         self.cells.clear()
@@ -110,26 +106,26 @@ class Books:
     events: list[dict[str, Any]]
     published: dict[str, bytes]
 
-    def unsealed(self) -> set[Place]:
+    def unsealed(self):
         """Return the shards that were drawn and never sealed."""
         return set(self.shards) - set(self.seals)
 
-    def events_of(self, level: int) -> list[str]:
+    def events_of(self, level):
         """Return what became of the charge of a level."""
         return [event["event"] for event in self.events if event.get("level") == level and "branch" not in event]
 
-    def removed_unread(self) -> list[Place]:
+    def removed_unread(self):
         """Return the unsealed shards of which the ledger says that they were removed unread."""
         return [(event["level"], event["branch"]) for event in self.events if "unread" in event["event"]]
 
 
-def read_books(release_id: str) -> Books:
+def read_books(release_id):
     """Return what is known of a release now."""
     with store() as con:
         release = find_release(con, release_id)
         made, branches = list_shards(con, release_id), list_branches(con, release_id)
         texts = con.execute("SELECT event FROM ledger ORDER BY position").fetchall()
-        turns: dict[Place, list[str]] = {}
+        turns = {}
         for turn in list_turns(con, release_id):
             turns.setdefault((turn.level, turn.branch), []).append(turn.state)
     shards = {place: path for path in shards_of_levels(release_id) if (place := place_of_noisy(path))}
@@ -148,14 +144,7 @@ def read_books(release_id: str) -> Books:
     )
 
 
-def assert_finished(
-    release_id: str,
-    before: Books,
-    draws: Draws,
-    branches: Sequence[str] | None = BRANCHES,
-    cells: Mapping[int, int | None] | None = None,
-    charged: Collection[int] = tuple(CELLS),
-) -> None:
+def assert_finished(release_id, before, draws, branches=BRANCHES, cells=None, charged=tuple(CELLS)):
     """Check all that holds of a release that was finished after something had stopped it.
 
     Args:
@@ -201,7 +190,7 @@ def assert_finished(
     assert not list(shard_folder(release_id).glob("*.partial"))
 
 
-def write_small(folder: Path, named: str = "opendp") -> Path:
+def write_small(folder, named="opendp"):
     """Write a small country in which people travel between all municipalities to a new folder, and return the path of its spec."""
     generator = np.random.default_rng(1)
     codebook = draw_country(regions=2, provinces=4, municipalities=12, people=1, generator=generator).codebook

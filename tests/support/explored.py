@@ -1,8 +1,6 @@
 """A made-up land of named, drawn towns, whose trips are released with an explorer, and what a query of them answers."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,7 +19,7 @@ NAMES = {
     for number, town in enumerate(TOWNS)
 }
 
-SPEC: dict[str, Any] = {
+SPEC = {
     "name": "land",
     "dataset": "land",
     "input": {"table": "trips.csv", "origin": "home", "destination": "work"},
@@ -35,7 +33,7 @@ SPEC: dict[str, Any] = {
 DRAWN = {"labels": {"county": "county_name", "town": "town_name"}, "boundaries": "towns.geojson"}
 
 
-def land_released(folder: Path, hierarchy: dict[str, Any], **keys: Any) -> Path:
+def land_released(folder, hierarchy, **keys):
     """Release the trips of the land with further keys of the hierarchy and the spec; TRELLIS_HOME must be set. Return the published folder."""
     folder.mkdir(parents=True, exist_ok=True)
     areas = [(town[:2], COUNTIES[int(town[:2]) - 1], town, NAMES[town]) for town in TOWNS]
@@ -56,7 +54,7 @@ def land_released(folder: Path, hierarchy: dict[str, Any], **keys: Any) -> Path:
         return release(spec_in(folder, spec), different_people=True).folder
 
 
-def asked(folder: Path, where: dict[str, str]) -> QueryAnswer:
+def asked(folder, where):
     """Return what `trellis query` answers."""
     found = query_answer(folder, None, None, [f"{axis}={area}" for axis, area in where.items()], simultaneous=False)
     assert isinstance(found, QueryAnswer)

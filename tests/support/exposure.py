@@ -1,6 +1,5 @@
 """The search for true counts in everything that a release leaves behind."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from zlib import crc32
@@ -9,11 +8,9 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from storage.database.connections import store
-from tasks.laws.law import Sampler
-from tasks.tree.axis import IntArray
 
 
-def left_in(folder: Path) -> Iterator[Path]:
+def left_in(folder):
     """Yield every file below a folder's TRELLIS_HOME, the vault excepted, and below its output folder."""
     for path in folder.rglob("*"):
         if path.is_file() and "vault" not in path.parts and path.parent != folder:
@@ -31,7 +28,7 @@ class Made:
     said: str  # what it said on the terminal
     meanwhile: set[str]  # the files outside the vault that held a planted count while a level was being drawn
 
-    def exposed(self) -> set[str]:
+    def exposed(self):
         """Return the files and records that hold, or are named for, a true count."""
         found = {str(path.relative_to(self.folder)) for path in left_in(self.folder) if self.is_exposed_by(path)}
         with store() as con:
@@ -42,23 +39,23 @@ class Made:
                     found.add(f"{schema}.{table}")
         return found
 
-    def assert_hidden(self) -> None:
+    def assert_hidden(self):
         """Check that no true count is in any file or record, was in one while a level was drawn, or was said."""
         assert self.exposed() == set()
         assert self.meanwhile == set()
         assert self.secrets_in(self.said) == set()
 
-    def is_exposed_by(self, path: Path) -> bool:
+    def is_exposed_by(self, path):
         """Return whether a file is named for a true count, or holds one: as text, as eight bytes, or in Parquet."""
         content = path.read_bytes()
-        values: set[object] = set()
+        values = set()
         if path.suffix == ".parquet":  # whole, as a rename makes it
             for column in pq.read_table(path).columns:
                 values |= set(column.to_pylist())
         as_bytes = any(secret.to_bytes(8, "little") in content for secret in self.secrets)
         return as_bytes or bool(self.secrets_in(f"{path} {content.decode('latin-1')} {values}"))
 
-    def secrets_in(self, text: str) -> set[int]:
+    def secrets_in(self, text):
         """Return the true counts that a text holds, with or without signs between the thousands."""
         return {secret for secret in self.secrets if str(secret) in text or f"{secret:,}" in text}
 
@@ -73,10 +70,10 @@ class Watch:
     secrets: set[int] = field(default_factory=set)
     meanwhile: set[str] = field(default_factory=set)
 
-    def on(self, sampler: Sampler) -> Sampler:
+    def on(self, sampler):
         """Return the sampler, watched."""
 
-        def sample(true_counts: IntArray, scale: float) -> IntArray:
+        def sample(true_counts, scale):
             self.secrets.update(count for count in map(int, true_counts) if count >= self.least)
             now = Made("", self.folder, self.planted or self.secrets, None, "", set())
             self.meanwhile.update(str(path) for path in left_in(self.folder) if now.is_exposed_by(path))
@@ -85,7 +82,7 @@ class Watch:
         return sample
 
 
-def hidden(true_counts: IntArray, scale: float) -> IntArray:
+def hidden(true_counts, scale):
     """Add noise of a scale that always comes out alike, so that none is right by chance."""
     generator = np.random.default_rng(crc32(true_counts.tobytes()))
     return true_counts + np.rint(generator.normal(0, scale, true_counts.size)).astype(np.int64)

@@ -1,7 +1,6 @@
 """What a report is made of: trees, rows, terms, facts and manifests, without a release."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -13,8 +12,7 @@ from storage.releases.terms import Intervals, Privacy
 from tasks.format.entries import AboveNoise, LevelEntry, NoiseRows
 from tasks.format.manifest import LedgerHead, Manifest, SealEntry
 from tasks.format.tables import Rows, in_order
-from tasks.pages.facts import Collector, Facts
-from tasks.tree.axis import Axis
+from tasks.pages.facts import Collector
 from tasks.tree.order import Tree, alternate, in_sequence
 from tasks.uncertainty.noise_rows import Shares
 
@@ -38,20 +36,20 @@ PRIVACY = Privacy(
 )
 
 
-def tree_of_trips(axis_of: Callable[..., Axis], depth: int, areas: int = 2, codes: Sequence[str] = "") -> Tree:
+def tree_of_trips(axis_of, depth, areas=2, codes=""):
     """Return trips between two ends of so many levels; finest areas have one of some codes, or a number."""
     paths = [(*("up",) * (depth - 1), codes[number] if codes else f"{number:03}") for number in range(areas)]
     axes = tuple(axis_of(name, sorted(paths)) for name in ENDS)
     return Tree(axes, alternate([depth, depth], 1))
 
 
-def tree_of_features(axis_of: Callable[..., Axis], features: int) -> Tree:
+def tree_of_features(axis_of, features):
     """Return so many features of two values."""
     axes = tuple(axis_of(f"f{number:02}", [("0",), ("1",)]) for number in range(features))
     return Tree(axes, in_sequence([1] * features, [(axis, 1) for axis in range(features)]))
 
 
-def rows_of(tree: Tree, leaves: dict[tuple[int, ...], int], level: int, half_width: int | None = 2) -> Rows:
+def rows_of(tree, leaves, level, half_width=2):
     """Return the rows of a level from the counts of its leaves, with intervals of one width if any."""
     sums = Counter({(0,) * len(tree.axes): 0}) if level == 0 else Counter()
     for leaf, count in leaves.items():
@@ -64,7 +62,7 @@ def rows_of(tree: Tree, leaves: dict[tuple[int, ...], int], level: int, half_wid
     return in_order(Rows(areas, counts, bounds), tree.sizes(level))
 
 
-def terms_of(tree: Tree, sigma: float = 3.0, **finest: Any) -> list[Part]:
+def terms_of(tree, sigma=3.0, **finest):
     """Return the terms of all levels, the total exact; further ones of the finest level."""
     levels = [
         Part(
@@ -82,9 +80,7 @@ def terms_of(tree: Tree, sigma: float = 3.0, **finest: Any) -> list[Part]:
     return [*levels[:-1], replace(levels[-1], **finest)]
 
 
-def facts_of(
-    tree: Tree, leaves: dict[tuple[int, ...], int], terms: Sequence[Part], half_width: int | None = 2
-) -> Facts:
+def facts_of(tree, leaves, terms, half_width=2):
     """Return what is collected of all levels."""
     collector = Collector(tree, terms)
     for level in terms:
@@ -93,7 +89,7 @@ def facts_of(
     return collector.facts()
 
 
-def shares_of(rows: Rows, terms: Part) -> Shares | None:
+def shares_of(rows, terms):
     """Return what would be known of a level's rows if their counts were the true ones."""
     if not len(rows):
         return None
@@ -101,7 +97,7 @@ def shares_of(rows: Rows, terms: Part) -> Shares | None:
     return Shares(0.0, 0.1, float(above.mean()), float(rows.counts[above].sum() / (rows.counts.sum() or 1)))
 
 
-def manifest_of(terms: Sequence[Part], facts: Facts, **other: Any) -> Manifest:
+def manifest_of(terms, facts, **other):
     """Return a manifest of these levels, with some other values."""
     levels = [
         LevelEntry(

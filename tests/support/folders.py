@@ -3,25 +3,21 @@
 import json
 import shutil
 import warnings
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import polars as pl
-from csvw import CSVW  # type: ignore[import-untyped]
+from csvw import CSVW
 
 from flows.planning.plan import make_plan
-from flows.run.driver import make_release
 from flows.run.reservation import new_release
-from flows.run.runner import report_nothing, submit_to
 from flows.specification.file import load_spec
 from storage.database.connections import store
+from tests.support.runs import make
 
 
-def assert_described(folder: Path) -> dict[str, list[dict[str, Any]]]:
+def assert_described(folder):
     """Assert that a strict validator accepts the metadata of CSV, and that by it alone each CSV reads as its table; return the rows by file."""
     with warnings.catch_warnings(record=True) as odd:
         warnings.simplefilter("always")
@@ -41,23 +37,22 @@ def assert_described(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return rows
 
 
-def change_estimate(noise_rows: dict[str, Any]) -> None:
+def change_estimate(noise_rows):
     """Change the estimated share of noise rows of a level of a manifest: leave it out, or state one where there is none."""
     noise_rows.update(estimate=None if noise_rows["estimate"] is not None else 0.0)
 
 
-def manifest_of(folder: Path) -> dict[str, Any]:
+def manifest_of(folder):
     """Return the manifest of a published folder."""
-    content: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
-    return content
+    return json.loads((folder / "manifest.json").read_text())
 
 
-def table_of(folder: Path, level: int) -> pl.DataFrame:
+def table_of(folder, level):
     """Return the published table of a level."""
     return pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
 
 
-def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+def rewrite(folder, change):
     """Change a manifest, with the right checksum."""
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
@@ -68,10 +63,10 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     sums.write_text("\n".join([*lines, f"{sha256(path.read_bytes()).hexdigest()}  manifest.json"]) + "\n")
 
 
-def changed(name: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Path], None]:
+def changed(name, change):
     """Return what changes a table of a folder, with the right checksum and without the CSV beside it."""
 
-    def of_folder(folder: Path) -> None:
+    def of_folder(folder):
         path = folder / name
         schema = pl.read_parquet(path).schema
         change(pl.read_parquet(path)).cast(schema).write_parquet(path, compression="zstd")
@@ -83,7 +78,17 @@ def changed(name: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callab
     return of_folder
 
 
-def without_noisy_counts(folder: Path, copy: Path) -> Path:
+def stated(change):
+    """Return what changes the manifest of a folder, with the right checksum."""
+    return lambda folder: rewrite(folder, change)
+
+
+def first(column, by):
+    """Return what adds to the first value of a column."""
+    return lambda table: table.with_columns(pl.col(column) + by * (pl.int_range(pl.len()) == 0))
+
+
+def without_noisy_counts(folder, copy):
     """Return a copy of a folder that has no noisy counts."""
     shutil.copytree(folder, copy)
     shutil.rmtree(copy / "noisy_counts", ignore_errors=True)
@@ -91,17 +96,17 @@ def without_noisy_counts(folder: Path, copy: Path) -> Path:
     return copy
 
 
-def with_sums(folder: Path) -> None:
+def with_sums(folder):
     """Write the checksums of a folder as it is now."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "SHA256SUMS"]
     lines = (f"{sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}\n" for path in files)
     (folder / "SHA256SUMS").write_text("".join(lines))
 
 
-def published(spec: Path) -> Path:
+def published(spec):
     """Make the release of a spec by the plain driver, and return its folder; TRELLIS_HOME must be set."""
-    with ThreadPoolExecutor(1) as threads, store():  # open all the time
+    with store():  # open all the time
         plan = make_plan(load_spec(spec))
         made = new_release(plan)
-        make_release(plan, made, submit_to(threads), report_nothing)
+        make(plan, made, threads=1)
         return Path(made.folder)

@@ -20,7 +20,7 @@ class Problem:
     groups: IntArray  # of each finest region, empty ones too, shape (regions,)
 
 
-def draw_problem(generator: np.random.Generator, *, largest: int = 6, most: int = 9, spread: float = 4.0) -> Problem:
+def draw_problem(generator, *, largest=6, most=9, spread=4.0):
     """Return a problem with one to three levels, up to four children a region, `most` groups of a size in it, and noise of a spread."""
     first_child, regions = list[IntArray](), 1
     for _ in range(generator.integers(0, 3)):
@@ -34,13 +34,13 @@ def draw_problem(generator: np.random.Generator, *, largest: int = 6, most: int 
     return Problem(true, first_child, noise, variances, finest.sum(axis=1) + generator.integers(0, 3, regions))
 
 
-def problems(largest: int = 6, most: int = 9, spread: float = 4.0) -> st.SearchStrategy[Problem]:
+def problems(largest=6, most=9, spread=4.0):
     """Return a strategy for problems, with the arguments of `draw_problem`."""
     seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
     return seeds.map(lambda generator: draw_problem(generator, largest=largest, most=most, spread=spread))
 
 
-def check_table(found: list[IntArray], problem: Problem, groups: IntArray | None = None) -> None:
+def check_table(found, problem, groups=None):
     """Assert that counts are whole, not negative, of the right shapes, and add up; and that no region has more than its groups."""
     assert [of.shape for of in found] == [of.shape for of in problem.true]
     assert all(of.dtype == np.int64 and (of >= 0).all() for of in found)

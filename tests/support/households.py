@@ -1,23 +1,20 @@
 """A made-up table of people at addresses in counties and states, with its spec, and its true numbers of households by size."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import polars as pl
 
-from flows.api import PublishedRelease, release
+from flows.api import release
 from storage.database.connections import store
 from tests.support.ages import PRIVACY as OF_PEOPLE
 from tests.support.spec import spec_in
 
-PRIVACY: dict[str, Any] = {key: of for key, of in OF_PEOPLE.items() if key != "accountant"} | {"split": {"finest": 4}}
+PRIVACY = {key: of for key, of in OF_PEOPLE.items() if key != "accountant"} | {"split": {"finest": 4}}
 EXACT = {"privacy": PRIVACY | {"epsilon": 240.0, "split": "uniform"}}  # no noise, but for one draw in 10**30
 
 COUNTIES = [("A", "A1"), ("A", "A2"), ("B", "B1"), ("B", "B2"), ("B", "B3")]
 LARGEST = 6
 
-SPEC: dict[str, Any] = {
+SPEC = {
     "name": "households",
     "dataset": "made-up-people",
     "input": {"table": "people.csv", "group": "address"},
@@ -29,7 +26,7 @@ SPEC: dict[str, Any] = {
 LISTED = {"input": SPEC["input"] | {"groups": {"table": "addresses.csv", "levels": "county"}}}
 
 
-def draw_homes(homes: int = 500) -> pl.DataFrame:
+def draw_homes(homes=500):
     """Return homes with a county and a number of people from 1 to 9; county B3 has none."""
     generator = np.random.default_rng(19)
     counties = generator.choice(["A1", "A2", "B1", "B2"], homes, p=[0.4, 0.1, 0.3, 0.2])
@@ -38,12 +35,12 @@ def draw_homes(homes: int = 500) -> pl.DataFrame:
     return pl.DataFrame(columns, schema={"address": pl.String, "county": pl.String, "people": pl.Int64})
 
 
-def people_of(homes: pl.DataFrame) -> pl.DataFrame:
+def people_of(homes):
     """Return a row per person."""
     return homes.select(pl.col("address", "county").repeat_by("people").explode())
 
 
-def true_sizes(homes: pl.DataFrame, largest: int = LARGEST) -> pl.DataFrame:
+def true_sizes(homes, largest=LARGEST):
     """Return the true number of homes of each size in each county, with the columns of the finest published level."""
     size = pl.col("people").clip(upper_bound=largest)
     codes = {"region_state": pl.col("county").str.head(1), "region_county": pl.col("county"), "size": size}
@@ -56,7 +53,7 @@ def true_sizes(homes: pl.DataFrame, largest: int = LARGEST) -> pl.DataFrame:
     return found.cast({"size": pl.String, "count": pl.Int64})
 
 
-def write_tables(folder: Path, homes: pl.DataFrame, empty: int = 20) -> None:
+def write_tables(folder, homes, empty=20):
     """Write the tables of the spec, and a list of all addresses, with empty ones in county B3."""
     folder.mkdir(parents=True, exist_ok=True)
     people_of(homes).write_csv(folder / "people.csv")
@@ -66,18 +63,13 @@ def write_tables(folder: Path, homes: pl.DataFrame, empty: int = 20) -> None:
     pl.concat([homes.select("address", "county"), vacant]).write_csv(folder / "addresses.csv")
 
 
-def write_spec(folder: Path, **keys: Any) -> Path:
+def write_spec(folder, **keys):
     """Write the spec of a folder, with other keys, and return its path."""
     return spec_in(folder, SPEC | keys)
 
 
-def homes_released(folder: Path, homes: pl.DataFrame | None = None, **keys: Any) -> PublishedRelease:
+def homes_released(folder, homes=None, **keys):
     """Release the homes of a folder, with other keys of the spec; TRELLIS_HOME must be set."""
     write_tables(folder, draw_homes() if homes is None else homes)
     with store():  # open all the time
         return release(write_spec(folder, **keys), different_people=True)
-
-
-def counts(folder: Path, level: int) -> pl.DataFrame:
-    """Return the table of a level."""
-    return pl.read_parquet(folder / "counts" / f"level_{level}.parquet")

@@ -2,13 +2,11 @@
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from flows.planning.plan import Plan, make_plan
+from flows.planning.plan import make_plan
 from flows.specification.file import parse_spec
 from flows.specification.undecided import FILL_IN
 from flows.specification.yaml import keys_in, line_of
@@ -18,9 +16,9 @@ Keys = dict[str, Any]
 
 ABSENT = "(absent)"  # stands for no key
 EDUCATION = "stage,grade\nlow,0\nlow,1\nhigh,2\nhigh,10\n"
-ONE_PERSON: Keys = {"unit": "one person", "neighbours": "add_remove", "max_records_per_unit": 1}
-PRIVACY: Keys = ONE_PERSON | {"epsilon": 1.0, "delta": 1e-8}
-ADULT: Keys = SPEC | {
+ONE_PERSON = {"unit": "one person", "neighbours": "add_remove", "max_records_per_unit": 1}
+PRIVACY = ONE_PERSON | {"epsilon": 1.0, "delta": 1e-8}
+ADULT = SPEC | {
     "name": "adult",
     "input": {"table": "adult.csv", "features": ["sex", "race", "education"]},
     "hierarchy": {
@@ -32,7 +30,7 @@ ADULT: Keys = SPEC | {
 }
 
 
-def changed(keys: Keys, changes: Mapping[str, object]) -> Keys:
+def changed(keys, changes):
     """Return the keys of a spec with some of them, by dotted names, set to other values or taken out."""
     keys = copy.deepcopy(keys)
     for name, value in changes.items():
@@ -47,11 +45,11 @@ def changed(keys: Keys, changes: Mapping[str, object]) -> Keys:
     return keys
 
 
-def decided(starter: str, decisions: Mapping[str, object] | None = None) -> str:
+def decided(starter, decisions=None):
     """Return a starter spec with every FILL IN replaced, by a decision of its own or else by what its comment gives as an example."""
     lines = starter.splitlines()
 
-    def decide(value: Any, path: str) -> Any:
+    def decide(value, path):
         if isinstance(value, dict):
             return {key: decide(of, f"{path}.{key}" if path else str(key)) for key, of in value.items()}
         if value != FILL_IN:
@@ -65,7 +63,7 @@ def decided(starter: str, decisions: Mapping[str, object] | None = None) -> str:
     return yaml.safe_dump(decide(keys_in(starter), ""), sort_keys=False, allow_unicode=True)
 
 
-def paths_of(keys: Keys, above: str = "") -> Iterator[str]:
+def paths_of(keys, above=""):
     """Yield the dotted name of every key of a spec."""
     for key, value in keys.items():
         yield f"{above}{key}"
@@ -73,7 +71,7 @@ def paths_of(keys: Keys, above: str = "") -> Iterator[str]:
             yield from paths_of(value, f"{above}{key}.")
 
 
-def features_of(codes: Mapping[str, Any], **keys: Any) -> Keys:
+def features_of(codes, **keys):
     """Return the keys of a release of features with so many codes, or a whole domain, each, in this order."""
     domains = {name: {"values": of} if isinstance(of, int) else of for name, of in codes.items()}
     return {
@@ -89,7 +87,7 @@ def features_of(codes: Mapping[str, Any], **keys: Any) -> Keys:
     }
 
 
-def planned_of(folder: Path, keys: Keys, changes: Mapping[str, object] | None = None) -> Plan:
+def planned_of(folder, keys, changes=None):
     """Return the plan of a spec in a folder, with changes of its keys, over an empty table of people unless there is one."""
     (folder / "people.csv").touch()
     return make_plan(parse_spec(yaml.safe_dump(changed(keys, changes or {})), folder / "spec.yaml"))

@@ -1,20 +1,14 @@
 """The largest ρ of a discrete Gaussian that holds, by an exhaustive search: it shares no code with the search of releases."""
 
 import math
-from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_ndtr
-
-from tasks.accounting.allocation import Allocation
-
-FloatArray = NDArray[np.float64]
 
 MUCH = 40.0  # σ from which noise is as good as normal noise, whose δ has no teeth
 
 
-def outcomes(sigma: float, times: int) -> FloatArray:
+def outcomes(sigma, times):
     """Return the probabilities of the sum of so many discrete Gaussians, from the least outcome that matters to the largest."""
     end = math.ceil(11 * sigma) + 2
     one = np.exp(-((np.arange(-end, end + 1) / sigma) ** 2) / 2)
@@ -24,7 +18,7 @@ def outcomes(sigma: float, times: int) -> FloatArray:
     return of_all
 
 
-def delta_of(events: Sequence[tuple[float, int]], epsilon: float) -> float:
+def delta_of(events, epsilon):
     """Return δ of counts that change by one, by comparing what is as probable on both sides for every sum of outcomes."""
     here = there = np.ones(1)
     for sigma, times in events:
@@ -34,7 +28,7 @@ def delta_of(events: Sequence[tuple[float, int]], epsilon: float) -> float:
     return float(np.maximum(here - math.exp(epsilon) * there, 0).sum())
 
 
-def changes(allocation: Allocation, rho: float) -> list[list[tuple[float, int]]]:
+def changes(allocation, rho):
     """Return the scales, and how many counts of each change by one: of a unit that stays, and with a measured total of one that comes."""
     alone = rho / float(allocation.joint_part)
     parts = zip(allocation.shares, allocation.squares, strict=True)
@@ -44,7 +38,7 @@ def changes(allocation: Allocation, rho: float) -> list[list[tuple[float, int]]]
     return [_merged(sigmas[1:], allocation.squares[1:]), _merged(sigmas, (1,) * len(sigmas))]
 
 
-def exhaustive(allocation: Allocation, delta: float, epsilons: Sequence[float], step: float = 2e-4) -> Iterator[float]:
+def exhaustive(allocation, delta, epsilons, step=2e-4):
     """Yield the largest ρ of each ε, the largest first, to a relative step, going down through all ρ; a measured total is in the first place.
 
     A larger ε allows no smaller ρ. So the search for one ε begins where that for the next larger one has ended.
@@ -56,20 +50,20 @@ def exhaustive(allocation: Allocation, delta: float, epsilons: Sequence[float], 
         yield rho
 
 
-def _holds(allocation: Allocation, rho: float, epsilon: float, delta: float) -> bool:
+def _holds(allocation, rho, epsilon, delta):
     ways = changes(allocation, rho)
     if min(sigma for events in ways for sigma, _ in events) > MUCH:
         return _normal_delta(rho, epsilon) <= delta
     return all(delta_of(events, epsilon) <= delta for events in ways)
 
 
-def _normal_delta(rho: float, epsilon: float) -> float:
+def _normal_delta(rho, epsilon):
     """Return δ of normal noise that costs ρ (Balle and Wang 2018)."""
     mu = math.sqrt(2 * rho)
     return float(math.exp(log_ndtr(mu / 2 - epsilon / mu)) - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)))
 
 
-def _merged(sigmas: Sequence[float], squares: Sequence[int]) -> list[tuple[float, int]]:
+def _merged(sigmas, squares):
     """Return scales with how often each occurs."""
     found = dict[float, int]()
     for sigma, square in zip(sigmas, squares, strict=True):

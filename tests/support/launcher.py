@@ -17,7 +17,6 @@ import subprocess
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -56,14 +55,14 @@ _WRITES = {"INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "COPY"}
 class Durable:
     """What becomes durable in this process, in its order, and the moment at which the process kills itself."""
 
-    def __init__(self, kill_at: str) -> None:
+    def __init__(self, kill_at):
         self.kill_at = kill_at
-        self.moments: list[str] = []
-        self._times: Counter[str] = Counter()
+        self.moments = []
+        self._times = Counter()
         self._lock = Lock()
         self._renamed = local()
 
-    def watch(self) -> None:
+    def watch(self):
         """Put a watch on fsync, on links, on renames, and on every connection to DuckDB that is opened from now on."""
         fsync, connect = os.fsync, duckdb.connect
         os.fsync = self._watched(fsync, self._name_of_fsync)
@@ -73,13 +72,13 @@ class Durable:
         duckdb.connect = self._watching(connect)
 
     @contextmanager
-    def event(self, *names: str) -> Iterator[None]:
+    def event(self, *names):
         """Be killed just before or just after an event, if that is asked for; it may have several names."""
         self._now("before", names)
         yield
         self._now("after", names)
 
-    def _now(self, phase: str, names: tuple[str, ...]) -> None:
+    def _now(self, phase, names):
         for name in names:
             with self._lock:
                 moment = f"{phase} {name}"
@@ -89,31 +88,31 @@ class Durable:
             if moment == self.kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def _watching(self, connect: Callable[..., duckdb.DuckDBPyConnection]) -> Callable[..., Any]:
-        def connect_to(*path: str, **options: Any) -> Any:
+    def _watching(self, connect):
+        def connect_to(*path, **options):
             return Watched(connect(*path, **options), self) if path else connect()  # without a path: in memory
 
         return connect_to
 
-    def _watched(self, function: Callable[..., Any], name_of: Callable[..., str]) -> Callable[..., Any]:
-        def watched(*arguments: Any, **options: Any) -> Any:
+    def _watched(self, function, name_of):
+        def watched(*arguments, **options):
             with self.event(name_of(*arguments)):
                 return function(*arguments, **options)
 
         return watched
 
-    def _name_of_fsync(self, descriptor: int) -> str:
+    def _name_of_fsync(self, descriptor):
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         renamed = getattr(self._renamed, "path", None)
         if renamed and path == renamed.parent:
             return f"fsync the folder of {renamed.name}"
         return f"fsync {_OWN_NAME.sub('', path.name)}"
 
-    def _name_of_link(self, _: Path, target: Path) -> str:
+    def _name_of_link(self, _, target):
         self._renamed.path = Path(target)
         return f"link {Path(target).name}"
 
-    def _name_of_rename(self, _: Path, target: Path) -> str:
+    def _name_of_rename(self, _, target):
         self._renamed.path = Path(target)
         return f"rename {Path(target).name}"
 
@@ -121,19 +120,19 @@ class Durable:
 class Watched:
     """A connection to DuckDB of which every commit is an event: an explicit one, or a write outside a transaction."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, durable: Durable) -> None:
+    def __init__(self, connection, durable):
         self._connection, self._durable = connection, durable
-        self._written: list[str] | None = None  # what the transaction has written; None outside
+        self._written = None  # what the transaction has written; None outside
         connection.execute("SET python_scan_all_frames = true")  # or it would look for `rows` in this file alone
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._connection, name)
 
-    def cursor(self) -> "Watched":
+    def cursor(self):
         """Return a cursor that is watched too."""
         return Watched(self._connection.cursor(), self._durable)
 
-    def execute(self, query: str, *parameters: Any) -> Any:
+    def execute(self, query, *parameters):
         """Execute a statement; if it commits, as an event."""
         verb = query.split(maxsplit=1)[0].upper()
         if verb in _WRITES and self._written is None and " TEMP " not in query:
@@ -150,7 +149,7 @@ class Watched:
         return self._connection.execute(query, *parameters)
 
 
-def _written_by(query: str, parameters: Any = ()) -> str:
+def _written_by(query, parameters=()):
     """Return what a statement writes, in a few words: a seal with its place, an event of the ledger, or a table."""
     found = re.search(r"(?:INTO|UPDATE|FROM|TABLE|SCHEMA IF NOT EXISTS)\s+([\w.\"-]+)", query)
     table = found[1] if found else "?"
@@ -167,7 +166,7 @@ def _written_by(query: str, parameters: Any = ()) -> str:
     return f"{query.split(maxsplit=1)[0]} {table}"
 
 
-def _telling(written: list[str]) -> list[str]:
+def _telling(written):
     """Return the names of a commit: every shard, turn or sealed level in it, however many share it, or its last."""
     telling = (*KINDS, "turn", "ledger drawing", "ledger sealed", "ledger reserved")
     return [name for name in written if name.startswith(telling)] or written[-1:] or ["nothing"]
@@ -176,7 +175,7 @@ def _telling(written: list[str]) -> list[str]:
 # What a child does. Whatever depends on the driver is here.
 
 
-def make(spec: str, output: str, release_id: str, kill_at: str = "", *, hold: bool = False) -> list[str]:
+def make(spec, output, release_id, kill_at="", *, hold=False):
     """Make a release, unless killed at a moment before; return the moments that it has come by, in their order.
 
     The store may be held open all the time, so that all that is committed is in the write-ahead log.
@@ -190,7 +189,7 @@ def make(spec: str, output: str, release_id: str, kill_at: str = "", *, hold: bo
     return durable.moments
 
 
-def finish(release_id: str, sampler: str, mechanism: str = "inftda") -> list[tuple[int, str, int]]:
+def finish(release_id, sampler, mechanism="inftda"):
     """Finish a release by its sampler, the only one that there is here; return level, branch and number of cells of all that it drew.
 
     The store is kept open meanwhile, since opening it is most of the time.
@@ -217,7 +216,7 @@ class Ended(NamedTuple):
     left: bool
 
 
-def _run_forked(home: str, deed: str, options: dict[str, Any]) -> Ended:
+def _run_forked(home, deed, options):
     """Do something in a child with a store of its own, and wait for its end."""
     read, write = os.pipe()
     child = os.fork()
@@ -238,7 +237,7 @@ def _run_forked(home: str, deed: str, options: dict[str, Any]) -> Ended:
     return Ended(code if in_time else None, json.loads(result) if code == 0 else None, left)
 
 
-def _be_the_child(write: int, home: str, deed: str, options: dict[str, Any]) -> None:
+def _be_the_child(write, home, deed, options):
     code = 1
     try:
         os.setsid()
@@ -255,7 +254,7 @@ def _be_the_child(write: int, home: str, deed: str, options: dict[str, Any]) -> 
         os._exit(code)
 
 
-def serve() -> None:
+def serve():
     """Answer each request of stdin, in turn, until there are no more."""
     if active_count() > 1:
         raise SystemExit("The process that forks must have one thread.")
@@ -271,16 +270,14 @@ class Launcher:
 
     process: subprocess.Popen[str]
 
-    def run(self, home: Path, deed: str, **options: Any) -> Ended:
+    def run(self, home, deed, **options):
         """Let a child make or finish a release in a store."""
-        assert self.process.stdin
-        assert self.process.stdout
         print(json.dumps({"home": str(home), "deed": deed, "options": options}), file=self.process.stdin, flush=True)
         return Ended(*json.loads(self.process.stdout.readline()))
 
 
 @cache
-def launcher() -> Launcher:
+def launcher():
     """Start the warm process of this test process, which ends with it."""
     few_threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(

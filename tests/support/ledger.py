@@ -3,17 +3,13 @@
 import hashlib
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 from flows.planning.composition import cap_of
 from storage.counts.shard_files import read_shard_table
-from storage.database.connections import Connection, store, transaction
-from storage.ledger.books import Asked, Cap, Charge, Claim
+from storage.database.connections import store, transaction
+from storage.ledger.books import Asked, Claim
 from storage.ledger.events import Head, Reservation, head, read_books
 from storage.ledger.spending import Contributions
 from storage.releases.parts import Part
@@ -24,17 +20,17 @@ DELTA = 1e-6
 
 
 @cache
-def cap_at(epsilon: float, delta: float = DELTA) -> Cap:
+def cap_at(epsilon, delta=DELTA):
     """Return a cap, with the ρ that it allows."""
     return cap_of(epsilon, delta)
 
 
-def asked_of(dataset: str = "jobs", cap: Cap | None = None, same_people_as: str | None = None) -> Asked:
+def asked_of(dataset="jobs", cap=None, same_people_as=None):
     """Return what a spec says of a dataset."""
     return Asked(dataset, "one job", "substitution", cap, same_people_as)
 
 
-def reservation_of(release_id: str, asked: Asked, shares: Sequence[Fraction], **claimed: Any) -> Reservation:
+def reservation_of(release_id, asked, shares, **claimed):
     """Return a release to be reserved, with these shares of ρ, of which 0 makes a level invariant, and what it claims beyond the least."""
     levels = [Part(level, {}, 2**level, not share, share, 1.5, 2, 3.0) for level, share in enumerate(shares)]
     table = f"{asked.dataset}.csv"
@@ -42,17 +38,17 @@ def reservation_of(release_id: str, asked: Asked, shares: Sequence[Fraction], **
     return Reservation(asked, levels, replace(claim, **claimed))
 
 
-def rows_of(con: Connection) -> list[tuple[int, str, str]]:
+def rows_of(con):
     """Return the ledger as it stands in the store."""
     return con.execute("SELECT position, event, hash FROM ledger ORDER BY position").fetchall()
 
 
-def events_of(con: Connection) -> list[dict[str, Any]]:
+def events_of(con):
     """Return all events as they stand in the store."""
     return [json.loads(text) for _, text, _ in rows_of(con)]
 
 
-def replace_ledger(*events: dict[str, Any]) -> None:
+def replace_ledger(*events):
     """Replace the ledger by these events, with all hashes computed anew, as a forger would."""
     with store() as con, transaction(con):
         con.execute("DELETE FROM ledger")
@@ -63,7 +59,7 @@ def replace_ledger(*events: dict[str, Any]) -> None:
             con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [position, text, last])
 
 
-def read_chain(con: Connection) -> list[dict[str, Any]]:
+def read_chain(con):
     """Return all events, having recomputed every hash and every text."""
     last, events = "", []
     for position, (at, text, hashed) in enumerate(rows_of(con)):
@@ -78,13 +74,13 @@ def read_chain(con: Connection) -> list[dict[str, Any]]:
     return events
 
 
-def charges_of(con: Connection, release_id: str) -> dict[int, Charge]:
+def charges_of(con, release_id):
     """Return the charges of one release, by level."""
     account = read_books(con).account_of(release_id)
     return account.charges_of(release_id) if account else {}
 
 
-def read_shard(path: Path, sha256: str) -> dict[str, Any]:
+def read_shard(path, sha256):
     """Return the columns of a shard whose hash is the recorded one."""
     table = read_shard_table(path, sha256)
     return {name: table.column(name).to_numpy() for name in table.column_names}

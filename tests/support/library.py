@@ -10,12 +10,10 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -43,7 +41,7 @@ from tests.support.seeded_bits import SeededBits
 
 FAMILY, LAW, NEIGHBOURS, RECORDS, VIEWS, LAND, TABLE = range(7)
 # name: (family, law, neighbours, records per unit, views, names and shapes, table)
-ROWS: dict[str, tuple[str, str, str, int, str, str, str]] = {
+ROWS = {
     "walked": ("inftda", "gaussian", "add_remove", 1, "none", "none", "people"),
     "walked with Laplace noise": ("inftda", "laplace", "substitution", 1, "none", "none", "people"),
     "two passes": ("inftda_reconciled", "gaussian", "substitution", 1, "none", "none", "people"),
@@ -78,7 +76,7 @@ WITH_SIGNAL = ["settled together", "unbiased tree", "grid", "sizes by tails"]
 OF_HOMES = [name for name, row in ROWS.items() if "homes" in row[TABLE]]
 PEOPLE = 600
 
-_VIEWS: dict[tuple[str, str], dict[str, Any]] = {
+_VIEWS = {
     ("one", "people"): {"views": {"ages": {"age": "age"}}},
     ("one", "trips"): {"views": {"out": {"origin": "province"}}},
     ("margins", "people"): {"views": "margins"},
@@ -102,16 +100,16 @@ class Kept:
     found: PublishedRelease
 
     @property
-    def folder(self) -> Path:
+    def folder(self):
         """Where it is published."""
         return self.found.folder
 
-    def copied(self, to: Path) -> Path:
+    def copied(self, to):
         """Return a copy of its folder below another, to spoil."""
         return Path(shutil.copytree(self.folder, to / self.folder.name))
 
     @cached_property
-    def texts(self) -> dict[str, str]:
+    def texts(self):
         """What each of its outputs says, by its name, on one line."""
         with _at_home(self.home, self.name):
             texts = {"plan page": _as_text(plan_page(self.spec))}
@@ -137,7 +135,7 @@ class Library:
 
     place: Path
 
-    def __getitem__(self, name: str) -> Kept:
+    def __getitem__(self, name):
         """Return a release, which is made if nobody has asked for it before."""
         place = self.place / name.replace(" ", "_")
         place.mkdir(parents=True, exist_ok=True)
@@ -150,12 +148,12 @@ class Library:
         return Kept(name, place / "home", place / "spec.yaml", open_release(known.read_text()))
 
 
-def _released(name: str, place: Path) -> PublishedRelease:
+def _released(name, place):
     family, law, neighbours, records, views, land, table = ROWS[name]
-    privacy: dict[str, Any] = OF_HOME if "homes" in table else PRIVACY
+    privacy = OF_HOME if "homes" in table else PRIVACY
     privacy = privacy | {"neighbours": neighbours, "max_records_per_unit": records}
     mechanism = "unbiased_tree" if family == "grid" else family
-    keys: dict[str, Any] = {"mechanism": mechanism, "dataset": f"library-{list(ROWS).index(name)}"}
+    keys = {"mechanism": mechanism, "dataset": f"library-{list(ROWS).index(name)}"}
     rows = {"rows": "signal"} if name in WITH_SIGNAL else {}
     if "homes" in table:
         keys |= {"release": HOMES["release"] | rows, "privacy": privacy, "noise": {"sampler": "table", "law": law}}
@@ -172,7 +170,7 @@ def _released(name: str, place: Path) -> PublishedRelease:
     return people_released(place, made, expected_total=10 * PEOPLE, **keys)
 
 
-def _trips_released(place: Path, keys: dict[str, Any], views: str, land: str, *, by_mode: bool) -> PublishedRelease:
+def _trips_released(place, keys, views, land, *, by_mode):
     number = int(keys["dataset"].removeprefix("library-"))
     generator = np.random.default_rng(number)
     country = draw_country(regions=2, provinces=4, municipalities=12, people=500 + number, generator=generator)
@@ -189,7 +187,7 @@ def _trips_released(place: Path, keys: dict[str, Any], views: str, land: str, *,
     return release(spec)
 
 
-def _add_modes(place: Path, written: dict[str, Any], generator: np.random.Generator) -> None:
+def _add_modes(place, written, generator):
     """Give trips a mode and an hour, in their table and in their spec."""
     trips = pl.read_csv(place / "data/trips.csv", infer_schema=False)
     codes = {"mode": MODES, "hour": range(4)}
@@ -203,7 +201,7 @@ def _add_modes(place: Path, written: dict[str, Any], generator: np.random.Genera
 
 
 @contextmanager
-def _at_home(home: Path, name: str) -> Iterator[None]:
+def _at_home(home, name):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(home))
         for page, write in _PAGES.items():
@@ -214,12 +212,12 @@ def _at_home(home: Path, name: str) -> Iterator[None]:
         yield
 
 
-def shared_place(basetemp: Path) -> Path:
+def shared_place(basetemp):
     """Return the folder of the library of a run, which its workers share."""
     return (basetemp.parent if "PYTEST_XDIST_WORKER" in os.environ else basetemp) / "library"
 
 
-def _as_text(page: str) -> str:
+def _as_text(page):
     """Return the text of a page, with a bar between the cells of tables."""
     page = re.sub(r"<(style|script).*?</\1>", "", page, flags=re.DOTALL)
     page = re.sub(r"</t[dh]>", " | ", page)

@@ -1,14 +1,12 @@
 """Releases of cases through the plain driver, in this process, cut as a test asks, with the noise that it asks for."""
 
 import multiprocessing
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import local
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -31,13 +29,11 @@ from flows.specification.file import load_spec
 from storage.database.connections import store
 from storage.releases.register import Release, find_release
 from tasks.laws.gaussian import GAUSSIAN
-from tasks.laws.law import Sampler, Sampling
+from tasks.laws.law import Sampling
 from tasks.mechanisms import MECHANISMS
-from tasks.tree.axis import IntArray
-from tasks.tree.frontier import Frontier, expand, joined
+from tasks.tree.frontier import expand, joined
 from tasks.tree.job import stored_job
-from tasks.tree.order import Tree
-from tasks.tree.true_tree import TrueFamilies, true_counts_of
+from tasks.tree.true_tree import true_counts_of
 from tests.support.cases import Case
 from tests.support.laws import drawn_by
 
@@ -54,19 +50,19 @@ class Made:
     is_cut: bool
 
     @property
-    def folder(self) -> Path:
+    def folder(self):
         """Where it is published."""
         return Path(self.release.folder)
 
-    def level(self, level: int) -> pl.DataFrame:
+    def level(self, level):
         """Return a published level."""
         return pl.read_parquet(self.folder / "counts" / f"level_{level}.parquet")
 
-    def counts(self, level: int) -> pl.DataFrame:
+    def counts(self, level):
         """Return a published level without the intervals."""
         return self.level(level).drop("low", "high", "signal")
 
-    def errors(self, level: int) -> pl.Series:
+    def errors(self, level):
         """Return by how many records each node of a level is off, those that are not released included."""
         on = self.case.columns(level)
         if not on:
@@ -74,21 +70,21 @@ class Made:
         there = self.level(level).join(self.case.true_level(level), on=on, how="full", coalesce=True, suffix="_true")
         return (there["count"].fill_null(0) - there["count_true"].fill_null(0)).abs()
 
-    def tables(self) -> dict[str, bytes]:
+    def tables(self):
         """Return the bytes of the published tables."""
         files = [*(self.folder / "counts").iterdir(), self.folder / "counts.csv"]
         return {file.name: file.read_bytes() for file in files}
 
 
-def no_noise(true_counts: IntArray, scale: float) -> IntArray:
-    """Add nothing."""
-    return true_counts.copy()
+def no_noise(true_counts, scale, threshold=None):
+    """Add nothing, and keep everything."""
+    return true_counts.copy() if threshold is None else (np.arange(len(true_counts)), true_counts.copy())
 
 
 _here = local()  # the noise of the cells whose true counts this thread has just read
 
 
-def noted(tree: Tree, parents: Frontier, true: TrueFamilies) -> IntArray:
+def noted(tree, parents, true):
     """Return the true counts of cells, and let the sampler know which cells they are."""
     cells = expand(tree, parents)
     mixed = sum(areas * prime for areas, prime in zip(cells.areas, (7919, 104_729, 1_299_709), strict=False))
@@ -102,13 +98,13 @@ class NoiseOfTheCell:
 
     calls: int = 0  # how often it has drawn in this process
 
-    def __call__(self, true_counts: IntArray, scale: float) -> IntArray:  # noqa: ARG002 (a sampler's arguments)
+    def __call__(self, true_counts, scale):  # noqa: ARG002 (a sampler's arguments)
         """Add that noise."""
         self.calls += 1
         return true_counts + _here.noise
 
 
-def begin_with_noise_of_the_cell(mechanism: str, named: str, law: str | None, heard: bool) -> None:
+def begin_with_noise_of_the_cell(mechanism, named, law, heard):
     """Set up a worker process, which will end with the test, in which a mechanism has this sampler."""
     assert multiprocessing.parent_process()
     _begin_worker(heard)
@@ -117,25 +113,14 @@ def begin_with_noise_of_the_cell(mechanism: str, named: str, law: str | None, he
 
 
 @contextmanager
-def noise_of_the_cell() -> Iterator[NoiseOfTheCell]:
+def noise_of_the_cell():
     """Yield the sampler, with its cells noted in this process, of releases in the store and in memory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks.noise.measure, "true_counts_of", noted)
         yield NoiseOfTheCell()
 
 
-def make(
-    folder: Path,
-    case: Callable[[Path], Case],
-    sampler: Sampler,
-    *,
-    workers: int = 2,
-    sizes: dict[str, int] | None = None,
-    named: str = "opendp",
-    run: dict[str, Any] | None = None,
-    mechanism: str = "inftda",
-    law: str | None = None,
-) -> Made:
+def make(folder, case, sampler, *, workers=2, sizes=None, named="opendp", run=None, mechanism="inftda", law=None):
     """Make a release of a case with a sampler in a folder of its own, by threads, cut into trunk, branches and chunks of sizes.
 
     Args:
@@ -175,20 +160,20 @@ MECHANISM = "inftda_reconciled"
 CUT = {"BRANCH_CELLS": 2, "CHUNK_CELLS": 3}
 
 
-def seeded(fudge: float) -> Sampler:
+def seeded(fudge):
     """Return a sampler with noise of a fudged scale that is the same in every run on one thread."""
     generator = np.random.default_rng(11)
 
-    def sample(true_counts: IntArray, scale: float) -> IntArray:
+    def sample(true_counts, scale):
         return true_counts + np.rint(generator.normal(0, fudge * scale, len(true_counts))).astype(np.int64)
 
     return sample
 
 
-def quick(case: Callable[[Path], Case], **keys: str) -> Callable[[Path], Case]:
+def quick(case, **keys):
     """Return a case with other keys, and an accountant that finds its noise in no time."""
 
-    def made(folder: Path) -> Case:
+    def made(folder):
         of_case = case(folder)
         of_case.keys["privacy"]["accountant"] = "zcdp"
         of_case.keys.update(keys)
@@ -197,13 +182,13 @@ def quick(case: Callable[[Path], Case], **keys: str) -> Callable[[Path], Case]:
     return made
 
 
-def levels_of(release: Release) -> list[Frontier]:
+def levels_of(release):
     """Return the released nodes of levels 0 to T, as the store has them."""
     job = stored_job(release.id)
     return [joined(of.level, job.level(of.level, job.record.released)) for of in release.levels]
 
 
-def sealed_of(release: Release) -> list[IntArray]:
+def sealed_of(release):
     """Return the sealed noisy counts of levels 0 to T, in the order of the tree."""
     job = stored_job(release.id)
     return [

@@ -4,12 +4,11 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import duckdb
 
-from tests.support.postgresql import PASSWORD, USER, Postgres
+from tests.support.postgresql import PASSWORD, USER
 from tests.support.user import REPOSITORY
 
 Step = Literal["plan", "fingerprint", "ingest"]
@@ -57,7 +56,7 @@ class Taken:
     records: int  # that are in the vault after an ingest; 0 after other steps
 
 
-def filled(server: Postgres, rows: int, pairs: int, folder: Path) -> Path:
+def filled(server, rows, pairs, folder):
     """Make a codebook, and a table of so many rows that have so many pairs of zones; return a spec of theirs in a folder.
 
     Row n, from 1, counts 1 + n mod 3 records.
@@ -74,7 +73,7 @@ def filled(server: Postgres, rows: int, pairs: int, folder: Path) -> Path:
     return spec
 
 
-def filled_files(files: int, rows: int, pairs: int, folder: Path) -> Path:
+def filled_files(files, rows, pairs, folder):
     """Write the same rows into so many Parquet files of a folder `trips`, and the codebook beside it; return a spec of theirs."""
     (folder / "trips").mkdir()
     with duckdb.connect() as con:
@@ -92,7 +91,7 @@ def filled_files(files: int, rows: int, pairs: int, folder: Path) -> Path:
     return spec
 
 
-def taken(spec: Path, step: Step) -> Taken:
+def taken(spec, step):
     """Run a step in a process of its own, and return what it took."""
     environment = {
         **os.environ,

@@ -2,10 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +11,7 @@ import pytest
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.support.spec import SPEC
-from tests.support.up import Up, below, states, until
-from tests.support.user import User
+from tests.support.up import below, states, until
 
 FINAL = {"COMPLETED", "FAILED", "CANCELLED"}  # a run that crashes before it begins has not ended
 DATASETS = 5
@@ -32,7 +29,7 @@ for death in pathlib.Path(os.environ["DEATHS"]).iterdir() if "PREFECT__FLOW_RUN_
 
 
 @contextmanager
-def busy() -> Iterator[None]:
+def busy():
     """Keep a core busy."""
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
@@ -42,7 +39,7 @@ def busy() -> Iterator[None]:
         process.wait()
 
 
-def many(user: User) -> User:
+def many(user):
     """Give a user specs of some datasets: every other release is too dear, and refused."""
     for number in range(DATASETS):
         generator = np.random.default_rng(number)
@@ -63,16 +60,16 @@ def many(user: User) -> User:
     return user
 
 
-def dying(user: User) -> dict[str, str]:
+def dying(user):
     """Return the variables that have a run's process end as it starts, once for each file in `deaths`."""
     return {"PYTHONPATH": str(user.folder / "dying"), "DEATHS": str(user.folder / "deaths")}
 
 
-def all_ended(up: Up, runs: list[str]) -> list[tuple[str, str]]:
+def all_ended(up, runs):
     """Wait until all runs have ended; return the state of each, and what it says."""
     asked = {"flow_runs": {"id": {"any_": runs}}}
 
-    def found() -> list[dict[str, Any]]:
+    def found():
         ended = up.call("/flow_runs/filter", asked)
         return ended if {run["state_type"] for run in ended} <= FINAL else []
 
@@ -80,7 +77,7 @@ def all_ended(up: Up, runs: list[str]) -> list[tuple[str, str]]:
     return [(by_id[run]["state_name"], by_id[run]["state"]["message"] or "") for run in runs]
 
 
-def assert_published_or_refused(up: Up, count: int) -> None:
+def assert_published_or_refused(up, count):
     """Trigger runs at once, beside a busy core if they are many: every other one is published, and the others are refused."""
     with busy() if count == MOST else nullcontext():
         with ThreadPoolExecutor(count) as executor:
@@ -93,7 +90,7 @@ def assert_published_or_refused(up: Up, count: int) -> None:
     assert [known[by_id[run]] for run in runs] == [["published", "refused"][number % 2] for number in range(len(runs))]
 
 
-def assert_tried_again(up: Up, run: str) -> None:
+def assert_tried_again(up, run):
     """A run crashed once, was tried again, and its release is published."""
     ((state, said),) = all_ended(up, [run])
     assert state == "Completed", said

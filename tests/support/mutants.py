@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import cache_from_source
@@ -37,10 +36,10 @@ class Mutant:
     test: str
     thorough: str = ""  # why no test of `make test` notices it, where only one of `make test-all` does
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.file}: {self.text} -> {self.replacement or '(nothing)'}"
 
-    def put_into(self, root: Path) -> str:
+    def put_into(self, root):
         """Return the text of the file with the fault, which must occur in it exactly once."""
         source = (root / self.file).read_text(encoding="utf-8")
         if (times := source.count(self.text)) != 1:
@@ -48,12 +47,12 @@ class Mutant:
         return source.replace(self.text, self.replacement)
 
 
-def listed_mutants() -> list[Mutant]:
+def listed_mutants():
     """Return the mutants of tests/mutants.toml."""
     return [Mutant(**mutant) for mutant in tomllib.loads(LIST.read_text(encoding="utf-8"))["mutant"]]
 
 
-def passes(root: Path, tests: Sequence[str], marks: str, *, writes_bytecode: bool) -> tuple[bool, str]:
+def passes(root, tests, marks, *, writes_bytecode):
     """Return whether tests with some marks pass in a copy of the code, and what pytest has said; raise RuntimeError where it cannot tell."""
     environment = os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "" if writes_bytecode else "1"}
     command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-p", "no:cacheprovider", "-m", marks, *tests]
@@ -67,7 +66,7 @@ def passes(root: Path, tests: Sequence[str], marks: str, *, writes_bytecode: boo
     return done.returncode == 0, done.stdout
 
 
-def noticed(mutant: Mutant, root: Path) -> bool:
+def noticed(mutant, root):
     """Return whether the test of a mutant fails in a copy of the code with it; the copy is as before afterwards."""
     path = root / mutant.file
     sound, faulty = path.read_bytes(), mutant.put_into(root)
@@ -79,7 +78,7 @@ def noticed(mutant: Mutant, root: Path) -> bool:
         path.write_bytes(sound)
 
 
-def run(mutants: Sequence[Mutant], jobs: int) -> int:
+def run(mutants, jobs):
     """Run the tests without mutants, then each test with its mutant; return how many mutants are not noticed."""
     with TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
         copies = [Path(folder) / str(number) for number in range(jobs)]
@@ -97,7 +96,7 @@ def run(mutants: Sequence[Mutant], jobs: int) -> int:
         for other in copies[1:]:
             free.put(Path(shutil.copytree(copies[0], other)))
 
-        def try_one(mutant: Mutant) -> bool:
+        def try_one(mutant):
             begun, root = time.monotonic(), free.get()
             try:
                 is_noticed, why = noticed(mutant, root), ""

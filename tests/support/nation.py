@@ -21,9 +21,7 @@ LARGEST_SIZE = 2**20  # of a section, in residents or jobs of the model; the med
 CHUNK = 1_000_000  # people drawn at a time, which bounds memory
 
 
-def draw_nation(
-    *, areas: tuple[int, ...] = ITALY, flows: int = 14_300_000, people: int = 31_000_000, generator: np.random.Generator
-) -> Country:
+def draw_nation(*, areas=ITALY, flows=14_300_000, people=31_000_000, generator):
     """Return a nation with exactly the given numbers of areas per level, flows (pairs of sections with people) and people.
 
     Two thirds of the people work in the municipality where they live, and most others near it. Most flows have one person.
@@ -72,12 +70,12 @@ class _Rings:
     hole: IntArray  # the number of jobs in the hole
 
 
-def _draw_rings(parents: list[IntArray], generator: np.random.Generator) -> _Rings:
+def _draw_rings(parents, generator):
     """Return the rings around each section, with random numbers of jobs per section."""
     first_job = _draw_first(len(parents[-1]), JOBS_SIGMA, generator)
     around = np.arange(len(parents[-1]))
     low, hole = first_job[:-1], np.zeros_like(around)
-    rings: list[tuple[IntArray, ...]] = []
+    rings = []
     for level, parent in zip(reversed(("nation", *LEVELS[:-1])), reversed(parents), strict=True):
         around = parent[around]
         if level not in CLOSENESS:
@@ -91,9 +89,7 @@ def _draw_rings(parents: list[IntArray], generator: np.random.Generator) -> _Rin
     return _Rings(first_job, *(np.stack(part) for part in zip(*rings, strict=True)))
 
 
-def _draw_flows(
-    rings: _Rings, sections: int, flows: int, people: int, generator: np.random.Generator
-) -> tuple[IntArray, IntArray]:
+def _draw_flows(rings, sections, flows, people, generator):
     """Return exactly `flows` distinct pairs, home * sections + work, ascending, and their people, >= 1 each.
 
     The function draws people until they make enough pairs. It then spreads the missing people so that the expected number
@@ -114,7 +110,7 @@ def _draw_flows(
     return pairs, 1 + np.bincount(others, minlength=flows)
 
 
-def _draw_pairs(rings: _Rings, first_resident: IntArray, people: int, generator: np.random.Generator) -> IntArray:
+def _draw_pairs(rings, first_resident, people, generator):
     """Return home * sections + work for each of `people` people."""
     home = np.searchsorted(first_resident, generator.integers(first_resident[-1], size=people), side="right") - 1
     ring = generator.choice(len(rings.low), size=people, p=list(CLOSENESS.values()))
@@ -124,7 +120,7 @@ def _draw_pairs(rings: _Rings, first_resident: IntArray, people: int, generator:
     return home * (len(first_resident) - 1) + work
 
 
-def _draw_first(sections: int, sigma: float, generator: np.random.Generator) -> IntArray:
+def _draw_first(sections, sigma, generator):
     """Return the number of each section's first resident or job, and the total; sizes are lognormal and at least 1."""
     sizes = 1 + np.minimum(1000 * generator.lognormal(sigma=sigma, size=sections), LARGEST_SIZE).astype(np.int64)
     return np.concatenate(([0], np.cumsum(sizes)))

@@ -1,8 +1,6 @@
 """Everything that one unit can contribute to a table of few leaves, and everything by which neighbouring tables can differ."""
 
-from collections.abc import Sequence
 from itertools import combinations_with_replacement
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +11,7 @@ Counts = NDArray[np.int64]
 RELATIONS = [(ADD_REMOVE, False), (SUBSTITUTION, True), (SUBSTITUTION, False)]  # and whether records per unit are exact
 
 
-def contributions(leaves: int, most: int, *, exact: bool = False, cells: Sequence[Any] | None = None) -> Counts:
+def contributions(leaves, most, *, exact=False, cells=None):
     """Return the counts of every leaf, a row for all that a unit may contribute.
 
     Args:
@@ -31,14 +29,14 @@ def contributions(leaves: int, most: int, *, exact: bool = False, cells: Sequenc
     return np.array(rows, dtype=np.int64).reshape(len(rows), leaves)
 
 
-def moves(neighbours: str, of_unit: Counts) -> Counts:
+def moves(neighbours, of_unit):
     """Return every vector by which the leaves of two neighbouring tables can differ, a row each."""
     if neighbours == ADD_REMOVE:
         return of_unit
     return (of_unit[:, None] - of_unit[None, :]).reshape(-1, of_unit.shape[1])
 
 
-def holds(cells: Sequence[Any]) -> Counts:
+def holds(cells):
     """Return which leaf lies in which cell, shape (leaves, cells), given the cell of every leaf."""
     columns = {cell: column for column, cell in enumerate(dict.fromkeys(cells))}
     return np.eye(len(columns), dtype=np.int64)[[columns[cell] for cell in cells]]

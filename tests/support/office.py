@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from flows.planning.plan import Plan, make_plan
+from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from tests.support.spec import SPEC
 
@@ -18,7 +18,7 @@ class Office:
 
     folder: Path
 
-    def spec(self, dataset: str, table: str, **more: object) -> Path:
+    def spec(self, dataset, table, **more):
         """Write the spec of a dataset's release, with the whole of its cap."""
         keys = {
             "name": dataset,
@@ -35,6 +35,6 @@ class Office:
         path.write_text(yaml.safe_dump(keys))
         return path
 
-    def plan(self, dataset: str, table: str, **more: object) -> Plan:
+    def plan(self, dataset, table, **more):
         """Plan that release."""
         return make_plan(load_spec(self.spec(dataset, table, **more)))

@@ -1,7 +1,6 @@
 """Tables and noise for releases in memory, and the laws of what they release."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,31 +9,27 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from flows.planning.plan import Plan, make_plan
+from flows.planning.plan import make_plan
 from flows.planning.scheme import tree_over
 from flows.run.reservation import reserved_release
 from flows.specification.file import load_spec
-from flows.trials.in_memory import PublicTable, Trial, public_table, try_release
+from flows.trials.in_memory import PublicTable, public_table, try_release
 from storage.ledger.books import Charge, reserved_charges
-from storage.releases.parts import Part
 from storage.releases.shards import TRUNK
 from tasks.ingest.task import read_in_memory
-from tasks.laws.law import Sampler
-from tasks.laws.thresholded import THRESHOLDED_LAPLACE, Thresholded
-from tasks.mechanisms import MECHANISMS, Mechanism
+from tasks.laws.thresholded import THRESHOLDED_LAPLACE
+from tasks.mechanisms import MECHANISMS
 from tasks.optimize.reconcile import NodeEstimates
-from tasks.tree.axis import IntArray
-from tasks.tree.frontier import Frontier, joined
-from tasks.tree.order import Tree
+from tasks.tree.frontier import joined
 from tasks.tree.true_tree import TrueLevel
 from tests.support.scales import try_scales
 
 
-def noise_of(seed: int, asked: list[int] | None = None) -> Sampler:
+def noise_of(seed, asked=None):
     """Return a sampler of rounded normal noise that notes, call by call, of how many cells it is asked for noise."""
     random = np.random.default_rng(seed)
 
-    def sample(true_counts: IntArray, sigma: float) -> IntArray:
+    def sample(true_counts, sigma):
         if asked is not None:
             asked.append(len(true_counts))
         return true_counts + np.rint(random.normal(0, sigma, len(true_counts))).astype(np.int64)
@@ -42,11 +37,11 @@ def noise_of(seed: int, asked: list[int] | None = None) -> Sampler:
     return sample
 
 
-def replayed(levels: Sequence[IntArray]) -> Sampler:
+def replayed(levels):
     """Return a sampler that gives, call by call, the noisy counts of the levels that are drawn, and looks at no true count."""
     left = iter(levels)
 
-    def sample(true_counts: IntArray, sigma: float) -> IntArray:
+    def sample(true_counts, sigma):
         noisy = next(left)
         assert len(noisy) == len(true_counts)
         return noisy
@@ -54,7 +49,7 @@ def replayed(levels: Sequence[IntArray]) -> Sampler:
     return sample
 
 
-def unseen_table(tree: Tree, total: int) -> PublicTable:
+def unseen_table(tree, total):
     """Return a table of which nothing is known but its total: every other true count is 0."""
     nothing, zero = np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
     root = TrueLevel(tuple(zero for _ in tree.axes), zero + total, zero, zero)
@@ -62,9 +57,7 @@ def unseen_table(tree: Tree, total: int) -> PublicTable:
     return PublicTable(tree, (root, *(below,) * tree.depth))
 
 
-def replay(
-    tree: Tree, levels: Sequence[Part], sealed: Sequence[IntArray], mechanism: Mechanism, **choice: Any
-) -> Trial:
+def replay(tree, levels, sealed, mechanism, **choice):
     """Make a release in memory from the terms and the noisy counts of levels 0 to T alone, of which at most the total is exact."""
     assert not any(terms.is_invariant for terms in levels[1:])
     drawn = [noisy for noisy, terms in zip(sealed, levels, strict=True) if terms.is_charged]
@@ -72,7 +65,7 @@ def replay(
     return try_scales(table, mechanism, [terms.sigma for terms in levels], replayed(drawn), **choice)
 
 
-def try_spec(spec: Path, sampler: Any = None) -> tuple[Plan, PublicTable, Trial]:
+def try_spec(spec, sampler=None):
     """Make the release of a spec in memory, by its own noise or a sampler's, and return its plan, the table as it is read, and it."""
     plan = make_plan(load_spec(spec))
     codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
@@ -84,13 +77,13 @@ def try_spec(spec: Path, sampler: Any = None) -> tuple[Plan, PublicTable, Trial]
     return plan, table, try_release(table, release, reserved_charges(release.id, release.parts), plan.mechanism, draw)
 
 
-def first_pass_of(trial: Trial) -> list[Frontier]:
+def first_pass_of(trial):
     """Return the nodes of levels 0 to T that are left on the way down, before any finish."""
     job = trial.job
     return [joined(level, job.level(level, job.record.shards["counts"])) for level in range(job.record.finest + 1)]
 
 
-def estimates_of(trial: Trial) -> list[NodeEstimates]:
+def estimates_of(trial):
     """Return what the finish has estimated of the nodes of levels 0 to T."""
     job = trial.job
     shards = [job.record.shards["estimates"][level, TRUNK] for level in range(job.record.finest + 1)]
@@ -98,13 +91,13 @@ def estimates_of(trial: Trial) -> list[NodeEstimates]:
     return [NodeEstimates(of["value"], of["variance"]) for of in columns]
 
 
-def try_threshold(table: PublicTable, noise: Thresholded, neighbours: str, most_records: int, sampler: Any) -> Trial:
+def try_threshold(table, noise, neighbours, most_records, sampler):
     """Make a release of the histogram in memory with a scale and a threshold for which no budget has to be found."""
     depth, mechanism = table.tree.depth, MECHANISMS["stability_histogram"]
     like = try_scales(table, MECHANISMS["gaussian"], [1.0] * (depth + 1), noise_of(1)).job.record.release
     stated = {"neighbours": neighbours, "max_records_per_unit": most_records}
     privacy = like.terms.privacy.model_copy(update=stated)
-    costs: dict[str, Any] = {"epsilon": noise.epsilon, "delta": noise.delta}
+    costs = {"epsilon": noise.epsilon, "delta": noise.delta}
     law, scales = THRESHOLDED_LAPLACE.name, dict[str, Any](scale=noise.scale, threshold=noise.threshold)
     finest = replace(like.levels[-1], rho=0, l2_sensitivity_squared=0, mechanism=law, **costs, **scales)
     terms = replace(like.terms, mechanism=mechanism.name, privacy=privacy)
@@ -114,7 +107,7 @@ def try_threshold(table: PublicTable, noise: Thresholded, neighbours: str, most_
 
 
 @st.composite
-def tables(draw: Callable, universes: st.SearchStrategy) -> tuple:
+def tables(draw, universes):
     """Draw a universe, some of its leaves with counts, and them as a table."""
     universe = draw(universes)
     leaves = st.sampled_from(universe.leaves())
@@ -123,13 +116,13 @@ def tables(draw: Callable, universes: st.SearchStrategy) -> tuple:
     return universe, records, public_table(universe.tree, list(finest), np.array(list(records.values())))
 
 
-def counts_of(frontier: Any) -> dict[tuple[int, ...], int]:
+def counts_of(frontier):
     """Return the counts of a frontier, or of rows, by the areas of its nodes."""
     nodes = zip(*(areas.tolist() for areas in frontier.areas), strict=True)
     return dict(zip(nodes, frontier.counts.tolist(), strict=True))
 
 
-def family(tree: Tree, node: tuple[int, ...], level: int) -> tuple[int, ...]:
+def family(tree, node, level):
     """Return the node above a node."""
     refined = tree.steps[level - 1]
     own = tree.axis_levels(level)[refined]
@@ -137,20 +130,20 @@ def family(tree: Tree, node: tuple[int, ...], level: int) -> tuple[int, ...]:
     return tuple(int(axis.parent[own - 1][area]) if at == refined else area for at, area in enumerate(node))
 
 
-def added_up(tree: Tree, below: dict[tuple[int, ...], int], level: int) -> dict[tuple[int, ...], int]:
+def added_up(tree, below, level):
     """Return what the counts of a level add up to in the level above, without zeros."""
-    sums: Counter = Counter()
+    sums = Counter()
     for node, count in below.items():
         sums[family(tree, node, level)] += count
     return without_zeros(sums)
 
 
-def without_zeros(counts: Mapping[tuple[int, ...], int]) -> dict[tuple[int, ...], int]:
+def without_zeros(counts):
     """Return the counts that are not 0."""
     return {node: count for node, count in counts.items() if count}
 
 
-def check_rows(trial: Trial, *, is_nested: bool = False) -> None:
+def check_rows(trial, *, is_nested=False):
     """Check that published rows are whole and add up, and that each lies within its intervals, which are nested, or below 0."""
     published, tree = trial.published, trial.job.tree
     levels = list[dict[tuple[int, ...], int]]()
@@ -167,7 +160,7 @@ def check_rows(trial: Trial, *, is_nested: bool = False) -> None:
         assert added_up(tree, below, level) == without_zeros(above)
 
 
-def check_consistent(tree: Tree, frontiers: list[Frontier]) -> None:
+def check_consistent(tree, frontiers):
     """Check that counts are whole, positive but for the root's, and add up to those of the level above."""
     assert [frontier.level for frontier in frontiers] == list(range(tree.depth + 1))
     for frontier in frontiers:

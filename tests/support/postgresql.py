@@ -2,15 +2,15 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.support.buckets import free_ports
 
 PASSWORD = "open-sesame-918273645"  # noqa: S105 (which is searched for in everything that Trellis leaves behind)
 USER = "reader_271828182"
@@ -26,11 +26,11 @@ class Postgres:
     folder: Path  # of its data; its log lies in it
 
     @property
-    def url(self) -> str:
+    def url(self):
         """The location of its database, without credentials."""
         return f"postgresql://127.0.0.1:{self.port}/postgres"
 
-    def run(self, *statements: str) -> None:
+    def run(self, *statements):
         """Run statements, each committed."""
         from adbc_driver_postgresql import dbapi  # which few tests need
 
@@ -39,13 +39,13 @@ class Postgres:
                 with con.cursor() as cursor:
                     cursor.execute(statement)
 
-    def log_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def log_in(self, monkeypatch):
         """Give the environment the credentials."""
         monkeypatch.setenv("PGUSER", USER)
         monkeypatch.setenv("PGPASSWORD", PASSWORD)
 
 
-def binaries() -> Path | None:
+def binaries():
     """Return the folder of the programs of the newest PostgreSQL that is installed."""
     versions = sorted(_DEBIAN.glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
     found = str(versions[-1]) if versions else shutil.which("initdb")
@@ -53,7 +53,7 @@ def binaries() -> Path | None:
 
 
 @contextmanager
-def running() -> Iterator[Postgres]:
+def running():
     """Make a cluster and hold its server open; skip where there is no PostgreSQL, or root may not become another user."""
     folder = binaries()
     if folder is None:
@@ -69,16 +69,9 @@ def running() -> Iterator[Postgres]:
         if as_user:
             for path in (place, place / "password"):
                 shutil.chown(path, "postgres")
-        data, port = place / "data", _free_port()
-        make = [
-            "-U",
-            USER,
-            "--auth=scram-sha-256",
-            f"--pwfile={place / 'password'}",
-            "--locale=C",
-            "--encoding=UTF8",
-            "--no-sync",
-        ]
+        data, (port,) = place / "data", free_ports(1)
+        password = f"--pwfile={place / 'password'}"
+        make = ["-U", USER, "--auth=scram-sha-256", password, "--locale=C", "--encoding=UTF8", "--no-sync"]
         settings = f"-p {port} -c listen_addresses=127.0.0.1 -k {place} -c fsync=off"
         control = [*as_user, folder / "pg_ctl", "-D", data, "-w"]
         subprocess.run([*as_user, folder / "initdb", "-D", data, *make], cwd=place, check=True, capture_output=True)
@@ -88,10 +81,3 @@ def running() -> Iterator[Postgres]:
             yield Postgres(port, place)
         finally:
             subprocess.run([*control, "-m", "immediate", "stop"], cwd=place, check=True, capture_output=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port

@@ -2,14 +2,10 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 from hypothesis import strategies as st
-
-from tasks.optimize.siblings import Optimiser
-from tasks.tree.axis import IntArray
 
 Problem = tuple[list[int], int]  # x, the noisy counts of one parent's cells, and c, its total
 LARGEST_NOISE = 2**36
@@ -24,44 +20,44 @@ _problem = st.one_of(
 problems = st.lists(_problem, min_size=1, max_size=6)
 
 
-def integers(*values: int) -> IntArray:
+def integers(*values):
     """Return an array of whole numbers that nobody may write into."""
     array = np.array(values, dtype=np.int64)
     array.flags.writeable = False
     return array
 
 
-def lay_out(parents: Sequence[Problem]) -> tuple[IntArray, IntArray, IntArray]:
+def lay_out(parents):
     """Return the arguments of an optimiser, read-only, so that writing into them fails."""
     noisy = integers(*(count for counts, _ in parents for count in counts))
     first_cell = integers(*np.cumsum([0, *(len(counts) for counts, _ in parents)]))
     return noisy, first_cell, integers(*(total for _, total in parents))
 
 
-def solve(optimise: Optimiser, parents: Sequence[Problem]) -> list[list[int]]:
+def solve(optimise, parents):
     """Return the released counts of each parent's cells."""
     noisy, first_cell, totals = lay_out(parents)
     counts = optimise(noisy, first_cell, totals).tolist()
     return [counts[start:stop] for start, stop in pairwise(first_cell.tolist())]
 
 
-def least_distance(x: Sequence[int], c: int) -> int:
+def least_distance(x, c):
     """Return t*, the least integer t >= 0 with t >= −min x and Σ max(0, x_i − t) <= c <= Σ (x_i + t)."""
     times, lowest, whole, cells = Counter(x), min(x), sum(x), len(x)
 
-    def suffices(t: int) -> bool:
+    def suffices(t):
         least = sum(often * max(0, count - t) for count, often in times.items())
         return t >= -lowest and least <= c <= whole + cells * t
 
     return bisect_left(range(c + max(map(abs, x)) + 1), True, key=suffices)
 
 
-def distance(x: Sequence[int], y: Sequence[int]) -> int:
+def distance(x, y):
     """Return the Chebyshev distance."""
     return max(abs(before - after) for before, after in zip(x, y, strict=True))
 
 
-def mostly_empty_parents(seed: int, parents: int, widest: int, deviation: float) -> list[Problem]:
+def mostly_empty_parents(seed, parents, widest, deviation):
     """Return parents of 1 to widest children, of which most have no record, with rounded normal noise."""
     random = np.random.default_rng(seed)
     problems = []

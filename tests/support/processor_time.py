@@ -6,9 +6,7 @@ shared fixture takes counts for the first test that asks for it, and what ends w
 
 import resource
 from collections import defaultdict
-from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +18,7 @@ APART = {"audit", "cluster", "crash"}  # marks of tests that take what they take
 DEAREST = 10  # tests that the table names
 
 
-def seconds() -> float:
+def seconds():
     """Return the processor time of this process so far, and of its children that have ended."""
     both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(used.ru_utime + used.ru_stime for used in both)
@@ -29,21 +27,19 @@ def seconds() -> float:
 class ProcessorTime:
     """A plugin: in a worker it measures tests, in the process that reports it adds them up."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         """Begin to count."""
         self.last = self.of_test = (
             0.0  # the time up to which tests have been counted, and that of the test that runs now
         )
-        self.by_test: defaultdict[str, float] = defaultdict(float)
+        self.by_test = defaultdict(float)
 
-    def pytest_collection_finish(self) -> None:
+    def pytest_collection_finish(self):
         """Count from here: imports and the collection are nobody's."""
         self.last = seconds()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    def pytest_runtest_makereport(self, item, call):
         """Note what a phase of a test has taken, and let the last one fail where the test took too much."""
         report = yield
         now = seconds()
@@ -55,11 +51,11 @@ class ProcessorTime:
             report.outcome, report.longrepr = "failed", fault
         return report
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    def pytest_runtest_logreport(self, report):
         """Add up what the workers have measured."""
         self.by_test[report.nodeid] += dict(report.user_properties[-1:]).get("processor_seconds", 0.0)
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    def pytest_terminal_summary(self, terminalreporter):
         """Print the table, if more than one file was run."""
         if len({test.partition("::")[0] for test in self.by_test}) > 1:
             terminalreporter.section("processor seconds")
@@ -67,7 +63,7 @@ class ProcessorTime:
                 terminalreporter.write_line(line)
 
 
-def too_much(item: pytest.Item, took: float) -> str:
+def too_much(item, took):
     """Return what is wrong with what a test has taken; empty if nothing is."""
     marks = {mark.name for mark in item.iter_markers()}
     limit = 3 * LIMIT if "thorough" in marks else LIMIT
@@ -77,7 +73,7 @@ def too_much(item: pytest.Item, took: float) -> str:
     return f'{told} Make it cheaper, as docs/contributing.md says, or mark it heavy("the reason").'
 
 
-def table(by_test: dict[str, float]) -> Iterator[str]:
+def table(by_test):
     """Yield the lines of the table: seconds by folder, and the tests that took most."""
     by_folder, tests_of = defaultdict[str, float](float), defaultdict[str, int](int)
     for test, took in by_test.items():

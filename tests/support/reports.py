@@ -7,23 +7,23 @@ from html.parser import HTMLParser
 class Seen(HTMLParser):
     """Its text, what it would load, and whether every tag is closed."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
-        self.words: list[str] = []
-        self.loaded: list[str] = []
-        self.open: list[str] = []
-        self.tags: list[str] = []
+        self.words = []
+        self.loaded = []
+        self.open = []
+        self.tags = []
         self.feed(text)
         self.close()
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         """Keep what is opened, and addresses other than those of the page itself."""
         self.tags.append(tag)
         if tag not in {"meta", "link", "br", "img"}:
             self.open.append(tag)
         self.handle_startendtag(tag, attrs)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_startendtag(self, tag, attrs):
         """Keep addresses other than those of the page itself, and scripts; links to files beside it load nothing."""
         if tag == "a" and re.fullmatch(r"(explorer\.html|signal/level_\d+\.\w+)", dict(attrs).get("href") or ""):
             return
@@ -31,22 +31,22 @@ class Seen(HTMLParser):
         self.loaded += [value for value in named if not value.startswith(("#", "data:image/png"))]
         self.loaded += [tag] if tag in {"script", "iframe", "object", "link"} else []
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         """Close the last tag, which is to be the same."""
         assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         """Keep what is read."""
         if "style" not in self.open:
             self.words.append(data)
 
     @property
-    def text(self) -> str:
+    def text(self):
         """What is read, in one line."""
         return " ".join(" ".join(self.words).split())
 
 
-def read(text: str) -> Seen:
+def read(text):
     """Return a page that is whole and loads nothing."""
     seen = Seen(text)
     assert seen.open == []

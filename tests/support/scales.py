@@ -1,32 +1,22 @@
 """Releases in memory with noise of given scales, which no budget has to be found for."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
-from flows.trials.in_memory import PublicTable, Trial, try_release
+from flows.trials.in_memory import try_release
 from storage.ledger.books import reserved_charges
 from storage.releases.parts import Part
 from storage.releases.register import Release
 from storage.releases.terms import SURVIVORS, FileTerms
 from tasks.accounting.sensitivity import sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
-from tasks.laws.law import Law, LevelNoise
-from tasks.mechanisms import AUTO, Mechanism, measuring
-from tasks.tree.order import Tree
+from tasks.laws.law import LevelNoise
+from tasks.mechanisms import AUTO, measuring
 from tasks.tree.views import AddUp
 from tests.support.steps import TERMS
 
 
-def try_scales(
-    table: PublicTable,
-    mechanism: Mechanism,
-    scales: Sequence[float | None],
-    sampler: Any,
-    priority: str | None = None,
-    law: Law = GAUSSIAN,
-) -> Trial:
+def try_scales(table, mechanism, scales, sampler, priority=None, law=GAUSSIAN):
     """Make a release in memory with noise of given scales, which no budget has to be found for.
 
     Args:
@@ -56,12 +46,12 @@ def try_scales(
     return try_release(table, release, reserved_charges(release.id, levels), mechanism, sampler)
 
 
-def _own_above(scales: Sequence[float | None], level: int) -> int:
+def _own_above(scales, level):
     """Return the nearest level above that repeats none."""
     return max(above for above in range(level) if scales[above] is not None)
 
 
-def _level_of_scale(tree: Tree, level: int, scale: float, law: Law, *, is_summed: bool) -> Part:
+def _level_of_scale(tree, level, scale, law, *, is_summed):
     """Return the terms of a level at the cost of its scale, for one record per unit."""
     plain = Part(
         level=level,

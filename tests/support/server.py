@@ -6,11 +6,10 @@ import os
 import sqlite3
 import urllib.request
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,12 +21,12 @@ class Prefect:
     home: Path
     environment: Mapping[str, str]  # makes commands use it; empty where each starts its own
 
-    def rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+    def rows(self, query, *values):
         """Return what its database answers."""
         with closing(sqlite3.connect(f"file:{self.home}/prefect.db?mode=ro", uri=True)) as con:
             return con.execute(query, values).fetchall()
 
-    def task_runs(self, release_id: str) -> list[tuple[str, str]]:
+    def task_runs(self, release_id):
         """Return name and state of the task runs of a release's flow run."""
         return self.rows(
             "SELECT task_run.name, task_run.state_type FROM task_run JOIN flow_run ON flow_run.id = flow_run_id"
@@ -35,21 +34,21 @@ class Prefect:
             release_id,
         )
 
-    def artifacts(self, release_id: str) -> dict[str, Any]:
+    def artifacts(self, release_id):
         """Return the artifacts of a release, by what they show."""
         key = release_id.lower()
         found = self.rows("SELECT key, data FROM artifact WHERE key LIKE ?", f"{key}-%")
         read = {name: data if isinstance(data, int | float) else json.loads(data) for name, data in found}
         return {name.removeprefix(f"{key}-"): data for name, data in read.items()}
 
-    def parameters(self, release_id: str) -> list[dict[str, Any]]:
+    def parameters(self, release_id):
         """Return the parameters of the flow runs of a release."""
         found = self.rows("SELECT parameters FROM flow_run WHERE name = ?", release_id)
         return [json.loads(parameters) for (parameters,) in found]
 
 
 @contextmanager
-def shared_server(together: Path) -> Iterator[Prefect]:
+def shared_server(together):
     """Hold a Prefect server open for all workers, which see a folder: the first starts it, and ends it once no other uses it any more."""
     known = together / "prefect.json"
     with (together / "users.lock").open("w") as users, ExitStack() as stack:
@@ -70,7 +69,7 @@ def shared_server(together: Path) -> Iterator[Prefect]:
 
 
 @contextmanager
-def started(home: Path, **settings: str) -> Iterator[Prefect]:
+def started(home, **settings):
     """Start a server, with settings of its own and its clients'; this process itself sees nothing of it."""
     from flows.server.process import prefect_server  # takes a second, which few suites need
 
@@ -87,7 +86,7 @@ def started(home: Path, **settings: str) -> Iterator[Prefect]:
             yield Prefect(home, given)
 
 
-def copy_database(prefect: Prefect, home: Path) -> None:
+def copy_database(prefect, home):
     """Copy a server's database to a new PREFECT_HOME, in which it need not be made again."""
     home.mkdir()
     with (
@@ -97,7 +96,7 @@ def copy_database(prefect: Prefect, home: Path) -> None:
         con.backup(copy)
 
 
-def ask(address: str, body: object = None, auth: str = "") -> Any:
+def ask(address, body=None, auth=""):
     """Return what a server on this machine answers, however busy it is, to who has a name and a password."""
     headers = {"Content-Type": "application/json"}
     if auth:

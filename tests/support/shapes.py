@@ -1,36 +1,31 @@
 """Trees by their fan-outs alone, without codes, and what dense linear algebra says of their least squares."""
 
-from collections.abc import Sequence
-
 import numpy as np
-from numpy.typing import NDArray
 
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree
 
-FloatArray = NDArray[np.float64]
 
-
-def axis_by(fan_outs: Sequence[Sequence[int]], name: str = "axis") -> Axis:
+def axis_by(fan_outs, name="axis"):
     """Return an axis whose areas have so many children: level by level, a number per area."""
     first_child = tuple(np.concatenate(([0], np.cumsum(of))).astype(np.int64) for of in fan_outs)
     parent = tuple(np.repeat(np.arange(len(of)), of) for of in fan_outs)
     return Axis(name, tuple(f"{name}_{level}" for level in range(1, len(fan_outs) + 1)), first_child, parent, ())
 
 
-def tree_by(*fan_outs: Sequence[Sequence[int]], steps: Sequence[int] | None = None) -> Tree:
+def tree_by(*fan_outs, steps=None):
     """Return a tree over axes given as in `axis_by`, refined one after the other unless an order is given."""
     axes = tuple(axis_by(of, f"axis_{number}") for number, of in enumerate(fan_outs))
     in_turn = [number for number, axis in enumerate(axes) for _ in range(axis.depth)]
     return Tree(axes, tuple(in_turn if steps is None else steps))
 
 
-def complete(branching: int, depth: int) -> list[list[int]]:
+def complete(branching, depth):
     """Return the fan-outs of a complete tree."""
     return [[branching] * branching**level for level in range(depth)]
 
 
-def halved(n: int, branching: int = 2) -> list[list[int]]:
+def halved(n, branching=2):
     """Return the fan-outs of n leaves that are cut into parts of about the same size until each is alone."""
     sizes, fan_outs = [n], list[list[int]]()
     while len(sizes) < n:
@@ -40,7 +35,7 @@ def halved(n: int, branching: int = 2) -> list[list[int]]:
     return fan_outs
 
 
-def drawn(generator: np.random.Generator, most: int = 3, depth: int = 4) -> list[list[int]]:
+def drawn(generator, most=3, depth=4):
     """Return random fan-outs, from 1 to `most`, of one to `depth` levels."""
     fan_outs, areas = list[list[int]](), 1
     for _ in range(int(generator.integers(1, depth + 1))):
@@ -49,7 +44,7 @@ def drawn(generator: np.random.Generator, most: int = 3, depth: int = 4) -> list
     return fan_outs
 
 
-def incidences(tree: Tree) -> list[FloatArray]:
+def incidences(tree):
     """Return for levels 0 to T which leaves lie in each node, shape (nodes, leaves), both first axis first."""
     finest = tree.sizes(tree.depth)
     leaves = np.indices(finest).reshape(len(finest), -1)
@@ -62,7 +57,7 @@ def incidences(tree: Tree) -> list[FloatArray]:
     return found
 
 
-def covariance(tree: Tree, precisions: Sequence[float]) -> FloatArray:
+def covariance(tree, precisions):
     """Return the covariance of the least-squares values of all leaves by dense algebra; a level of precision inf is met."""
     levels = list(zip(incidences(tree), precisions, strict=True))
     measured = sum(np.where(np.isinf(precision), 1.0, precision) * of.T @ of for of, precision in levels)

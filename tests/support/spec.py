@@ -1,11 +1,8 @@
 """The spec of the small made-up country, of which every user begins."""
 
-from pathlib import Path
-from typing import Any
-
 import yaml
 
-SPEC: dict[str, Any] = {
+SPEC = {
     "name": "synthetic",
     "dataset": "synthetic-country",
     "input": {"table": "data/trips.csv", "origin": "home", "destination": "work", "count": "people"},
@@ -25,13 +22,13 @@ SPEC: dict[str, Any] = {
 }
 
 
-def spec_in(folder: Path, keys: dict[str, Any], name: str = "spec.yaml") -> Path:
+def spec_in(folder, keys, name="spec.yaml"):
     """Write a spec into a folder, and return its path."""
     (folder / name).write_text(yaml.dump(keys, Dumper=yaml.CSafeDumper))
     return folder / name
 
 
-def of_features(table: str, hierarchy: dict[str, Any], **keys: Any) -> dict[str, Any]:
+def of_features(table, hierarchy, **keys):
     """Return the keys of a spec of features, with others of its input."""
     also = {"hierarchy": hierarchy, "release": {"order": [*hierarchy]}}
     of_input = {"table": table, "features": [*hierarchy], "also": also} | keys

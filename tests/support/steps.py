@@ -1,6 +1,5 @@
 """Releases without any numbers: made-up mechanisms, and the records that their steps lead to, with shards that hold nothing."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from random import Random
@@ -32,7 +31,7 @@ MANY, FEW = 10**9, (1, 4, 30_000)  # cells that a branch may have: so many that 
 
 
 @st.composite
-def mechanisms(draw: st.DrawFn) -> Mechanism:
+def mechanisms(draw):
     """Draw a mechanism of the table, or any combination of views, cells, repair and finish that mechanisms may have."""
     if draw(st.booleans()):
         return MECHANISMS[draw(st.sampled_from(list(MECHANISMS)))]
@@ -55,7 +54,7 @@ def mechanisms(draw: st.DrawFn) -> Mechanism:
     )
 
 
-def new_record(mechanism: Mechanism, depth: int, exact: int = 0) -> Record:
+def new_record(mechanism, depth, exact=0):
     """Return the record of a release that has been reserved, and of which nothing is drawn; so many coarse levels are exact."""
     first, sums = mechanism.views(TREES[depth])[0].number, isinstance(mechanism.finish, AddUp | Together | Sizes)
     levels = []
@@ -85,18 +84,18 @@ class Followed:
     running: list[Step] = field(default_factory=list)
     _begun: set[Step] = field(default_factory=set)
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         of, levels = self.mechanism, self.record.release.levels
         kinds = "".join("sum " if terms.is_summed else "exact " if terms.is_invariant else "drawn " for terms in levels)
         return (
             f"<{of.name}: {of.views.__name__}, {of.cells}, {type(of.finish).__name__}; {kinds}; {self.cuts.most_cells}>"
         )
 
-    def next(self, only: str | None = None) -> list[Step]:
+    def next(self, only=None):
         """Return the steps that come next."""
         return next_steps(self.mechanism, self.record, only, self.cuts)
 
-    def turn(self, only: str | None = None, failing: float = 0.0) -> bool:
+    def turn(self, only=None, failing=0.0):
         """Begin a step, cut a branch, or let a step end, whichever comes; return whether there was anything to do."""
         steps = [step for step in self.next(only) if step not in self._begun]
         choice = self.random.choice([*steps, *self.running]) if steps or self.running else None
@@ -112,7 +111,7 @@ class Followed:
             self.begin(choice)
         return True
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step):
         """Begin a step, with the charge of what it draws marked."""
         self._begun.add(step)
         self.running.append(step)
@@ -120,13 +119,13 @@ class Followed:
         if charge and charge.state == "reserved":
             self.record = self.record.with_drawing(charge.level)
 
-    def crash(self) -> None:
+    def crash(self):
         """Lose all that is not recorded, and go on where there is more memory, or less."""
         self.running.clear()
         self._begun.clear()
         self.cuts = Cuts(self.random.choice([None, MANY, *FEW]))
 
-    def cut(self, step: Step) -> None:
+    def cut(self, step):
         """Cut a branch into up to three, or let it go on whole."""
         parts = slices(self.record.shards["counts"][step.level, step.branch].rows, self.random)
         if len(parts) == 1:
@@ -141,7 +140,7 @@ class Followed:
         branches = {**self.record.branches, **new}
         self.record = replace(self.record, branches={name: branches[name] for name in sorted(branches)})
 
-    def made_by(self, step: Step) -> list[Shard]:
+    def made_by(self, step):
         """Return what a step makes."""
         levels, branch = self.record.levels_of(step.branch), step.branch
         match step.kind:
@@ -173,7 +172,7 @@ class Followed:
             case _:
                 raise TypeError(step)
 
-    def is_released(self) -> bool:
+    def is_released(self):
         """Return whether every level is, in all of its branches, by the finish where the mechanism has one."""
         record, finish = self.record, self.mechanism.finish
         last = record.shards["calibrated"] if isinstance(finish, Calibrate) else record.shards["counts"]
@@ -184,7 +183,7 @@ class Followed:
 
 
 @st.composite
-def beginnings(draw: st.DrawFn) -> Followed:
+def beginnings(draw):
     """Draw a release of which nothing is drawn."""
     mechanism, depth = draw(mechanisms()), draw(st.sampled_from([1, 2, 3, 3, 4, 4, 5]))
     record = new_record(mechanism, depth, draw(st.integers(0, 2)))
@@ -192,7 +191,7 @@ def beginnings(draw: st.DrawFn) -> Followed:
     return Followed(mechanism, record, draw(st.randoms(use_true_random=True)), cuts)
 
 
-def line_of(record: Record, branch: str) -> list[str]:
+def line_of(record, branch):
     """Return a branch and all that hold it, up to the trunk."""
     line = [branch]
     while line[-1] != TRUNK:
@@ -200,7 +199,7 @@ def line_of(record: Record, branch: str) -> list[str]:
     return line
 
 
-def slices(nodes: int, random: Random) -> Sequence[slice]:
+def slices(nodes, random):
     """Return one to three contiguous slices of some nodes, at least two."""
     inner = sorted(random.sample(range(1, nodes), min(random.randrange(3), nodes - 1)))
     return [slice(*ends) for ends in zip([0, *inner], [*inner, nodes], strict=True)]

@@ -3,24 +3,20 @@
 import re
 import sqlite3
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import polars as pl
 import pytest
 import yaml
 from openpyxl import Workbook
 
 from flows.answers.check import _check_tables, _Problems
-from flows.planning.plan import Plan, make_plan
-from flows.run.driver import make_release
+from flows.planning.plan import make_plan
 from flows.run.reservation import new_release, reserve_release
-from flows.run.runner import report_nothing, submit_to
 from flows.specification.file import load_spec
 from storage.counts.shard_files import read_codebook
 from storage.counts.vault import vault
@@ -34,6 +30,7 @@ from storage.releases.register import list_releases
 from tasks.ingest.contents import read_content
 from tasks.ingest.task import ingest, read_in_memory
 from tasks.ingest.trips import Units
+from tests.support.runs import make
 from tests.support.spec import SPEC
 
 N1, N2, S1, S2 = "0101001", "0101002", "0201001", "0201002"
@@ -48,17 +45,17 @@ UNKNOWN, SENTINEL = "0101777", "Zebedee-Quux"  # the second begins every unit's 
 SECRETS = (N1, N2, S1, S2, UNKNOWN, "271828", "314159", "141421", SENTINEL)
 
 
-def csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def csv(header, rows):
     """Return a CSV file of values that need no quotes."""
     return "".join(",".join(str(value) for value in row) + "\n" for row in [header, *rows])
 
 
-def trips(*rows: Sequence[object], header: Sequence[str] = HEADER) -> str:
+def trips(*rows, header=HEADER):
     """Return the table of trips, three good rows and then these, as CSV."""
     return csv(header, [*TRIPS, *rows])
 
 
-def in_duckdb(path: Path, *statements: str) -> str:
+def in_duckdb(path, *statements):
     """Run statements in a DuckDB file, and return its name."""
     with duckdb.connect(str(path)) as con:
         for statement in statements:
@@ -66,7 +63,7 @@ def in_duckdb(path: Path, *statements: str) -> str:
     return path.name
 
 
-def write(path: Path, tables: Mapping[str, Rows], *more: str) -> str:
+def write(path, tables, *more):
     """Write tables into one file, by its ending; run more statements, where it is a database; return its name."""
     # The first row of each table has the names of its columns.
     if path.suffix == ".xlsx":
@@ -91,12 +88,12 @@ def write(path: Path, tables: Mapping[str, Rows], *more: str) -> str:
     return path.name
 
 
-def shown_by(fault: BaseException) -> str:
+def shown_by(fault):
     """Return an exception as anybody could record it."""
     return f"{''.join(traceback.format_exception(fault))} {fault!r} {vars(fault)} {fault.args}"
 
 
-def found_in(codebooks: Iterable[pl.DataFrame], rows: Rows, *, whole: bool = False) -> dict[Any, int]:
+def found_in(codebooks, rows, *, whole=False):
     """Return records of positive counts by the codes of both ends, or by whole paths."""
     homes, works = ([codes if whole else codes[-1:] for codes in of.rows()] for of in codebooks)
     found = {("/".join(homes[home]), "/".join(works[work])): int(count) for home, work, count in rows}
@@ -111,23 +108,14 @@ class Place:
 
     folder: Path
 
-    def write(self, name: str, content: str | bytes) -> str:
+    def write(self, name, content):
         """Write a file and return its name."""
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return name
 
-    def spec(
-        self,
-        name: str = "trips",
-        *,
-        codebook: str = "codebook.csv",
-        levels: Sequence[str] = LEVELS,
-        finest: str = "",
-        also: dict[str, Any] | None = None,
-        **columns: Any,
-    ) -> Path:
+    def spec(self, name="trips", *, codebook="codebook.csv", levels=LEVELS, finest="", also=None, **columns):
         """Write a spec, and return its path.
 
         Args:
@@ -150,11 +138,11 @@ class Place:
         keys |= (also or {}) | {"privacy": {key: value for key, value in privacy.items() if value is not None}}
         return self.folder / self.write(f"{name}.yaml", yaml.safe_dump(keys))
 
-    def plan(self, name: str = "trips", **changes: Any) -> Plan:
+    def plan(self, name="trips", **changes):
         """Plan the release of such a spec."""
         return make_plan(load_spec(self.spec(name, **changes)))
 
-    def ingested(self, *, whole: bool = False, **changes: Any) -> dict[tuple[str, str], int]:
+    def ingested(self, *, whole=False, **changes):
         """Read the table of such a spec in memory as ingest does; return the codes of both ends, or whole paths, and the count."""
         file = load_spec(self.spec(**changes))
         source, keys, unit = file.source(), file.spec.privacy, file.spec.input.unit
@@ -163,7 +151,7 @@ class Place:
         codebooks, areas, counts = read_in_memory(source, units, promised)
         return found_in(codebooks.values(), [*zip(*areas, counts, strict=True)], whole=whole)
 
-    def in_vault(self, **changes: Any) -> dict[tuple[str, str], int]:
+    def in_vault(self, **changes):
         """Ingest the table of such a spec into a vault, and return what is there."""
         plan = self.plan(**changes)
         ingest.fn("a-release", plan.source, plan.units, plan.promised, 2**30)
@@ -171,35 +159,31 @@ class Place:
         with vault("a-release") as con:
             return found_in(codebooks, con.execute("SELECT area_0, area_1, true_count FROM records").fetchall())
 
-    def records(self, **changes: Any) -> str:
+    def records(self, **changes):
         """Return by what the ledger knows the records of the table of such a spec."""
         source = load_spec(self.spec(**changes)).source()
         content = read_content(source.table, source.columns, []).content
-        assert content
         return content.records
 
-    def problems(self, **changes: Any) -> str:
+    def problems(self, **changes):
         """Return what `check` finds wrong with the tables of such a spec and their columns, with what to do."""
         found = _Problems()
         _check_tables(yaml.safe_load(self.spec(**changes).read_text()), self.folder, found)
         return " ".join(f"{fault} {fault.hint}" for fault in found)
 
-    def release(self, name: str = "trips", output: Path | None = None, **changes: Any) -> Path:
+    def release(self, name="trips", output=None, **changes):
         """Release such a spec with threads and without Prefect; return the published folder."""
         plan = self.plan(name, **changes)
         made = new_release(plan, output)
-        with ThreadPoolExecutor(2) as threads:
-            make_release(plan, made, submit_to(threads), report_nothing)
+        make(plan, made)
         return Path(made.folder)
 
-    def reserve(self, name: str, **changes: Any) -> None:
+    def reserve(self, name, **changes):
         """Reserve a release of such a spec, or be refused by the ledger."""
         plan = self.plan(name, **changes)
         reserve_release(new_release(plan), plan)
 
-    def refusal(
-        self, capfd: pytest.CaptureFixture[str], *, released: bool = False, **changes: Any
-    ) -> tuple[InputError, str]:
+    def refusal(self, capfd, *, released=False, **changes):
         """Read a table that is refused, in memory or for a release; return the error and what was said on the terminal.
 
         Checks what holds of every refusal: it names a field and says so in one line, shows no confidential value, says
@@ -218,7 +202,7 @@ class Place:
             self.assert_untouched()
         return error, stderr
 
-    def assert_untouched(self) -> None:
+    def assert_untouched(self):
         """Check that nothing was spent and nothing left behind."""
         assert not (self.folder / "out").exists()
         left = {path.name for path in (self.folder / "home").rglob("*") if path.is_file()}
@@ -228,14 +212,14 @@ class Place:
             assert head(con).length == 0
             assert list_releases(con) == []
 
-    def holding(self, text: str) -> list[str]:
+    def holding(self, text):
         """Return the files below TRELLIS_HOME that are named for a text, or hold it."""
         files = (self.folder / "home").rglob("*")
         return [str(of) for of in files if text in of.name or (of.is_file() and text.encode() in of.read_bytes())]
 
 
 @contextmanager
-def settled(folder: Path) -> Iterator[Place]:
+def settled(folder):
     """Give a folder with three good trips, their codebook, and a store of its own; a caller hears what is told."""
     place = Place(folder)
     place.write("trips.csv", trips())

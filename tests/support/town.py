@@ -3,13 +3,12 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import yaml
 
 from flows.api import release
-from flows.planning.plan import Plan, make_plan
+from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from storage.database.connections import store
 from tests.support.spec import SPEC
@@ -29,14 +28,14 @@ VIEWS = {
 TRIPS = [("A1", "A1", 41), ("A1", "B1", 7), ("A2", "A3", 1), ("A3", "A1", 120), ("B1", "A2", 3), ("B1", "B1", 15)]
 
 
-def mode_of(one: str, other: str) -> str:
+def mode_of(one, other):
     """Return the mode of a trip: nobody takes a bus inside district B, which has one zone."""
     if one == other:
         return "walk"
     return "bus" if DISTRICT[one] == DISTRICT[other] else "rail"
 
 
-def modes(pairs: list[tuple[str, str]] | None = None) -> str:
+def modes(pairs=None):
     """Return the table of modes of all pairs of zones, or of some, as CSV."""
     pairs = [(one, other) for one in NAMES for other in NAMES] if pairs is None else pairs
     return "from,to,mode\n" + "".join(f"{one},{other},{mode_of(one, other)}\n" for one, other in pairs)
@@ -49,7 +48,7 @@ class Town:
     folder: Path
     trips: list[tuple[str, str, int]] = field(default_factory=lambda: TRIPS)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         """Write the tables."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "trips.csv").write_text("from,to,n\n" + "".join(f"{a},{b},{n}\n" for a, b, n in self.trips))
@@ -57,14 +56,14 @@ class Town:
         (self.folder / "modes.csv").write_text(modes())
 
     @property
-    def home(self) -> Path:
+    def home(self):
         """Where its store is."""
         return self.folder / "home"
 
-    def keys(self, **changes: Any) -> dict[str, Any]:
+    def keys(self, **changes):
         """Return the keys of a spec; `section__key` changes a key of a section, and None takes one out."""
         codebook = {"table": "zones.csv", "levels": ["district", "zone"]}
-        keys: dict[str, Any] = {
+        keys = {
             "name": "trips",
             "dataset": "town",
             "input": {"table": "trips.csv", "features": ["from", "to"], "count": "n"},
@@ -86,34 +85,34 @@ class Town:
             keys["privacy"] = {key: value for key, value in keys["privacy"].items() if key != "accountant"}
         return keys
 
-    def spec(self, **changes: Any) -> Path:
+    def spec(self, **changes):
         """Write that spec, and return its path."""
         path = self.folder / "spec.yaml"
         path.write_text(yaml.safe_dump(self.keys(**changes), sort_keys=False, allow_unicode=True))
         return path
 
-    def plan(self, **changes: Any) -> Plan:
+    def plan(self, **changes):
         """Plan that release."""
         return make_plan(load_spec(self.spec(**changes)))
 
-    def release(self, **changes: Any) -> Path:
+    def release(self, **changes):
         """Make that release in the store of the town, and return its folder."""
         os.environ["TRELLIS_HOME"] = str(self.home)
         with store():  # open all the time
             return release(self.spec(**changes)).folder
 
 
-def level(folder: Path, number: int) -> pl.DataFrame:
+def level(folder, number):
     """Return a published level."""
     return pl.read_parquet(folder / "counts" / f"level_{number}.parquet")
 
 
-def view(folder: Path, name: str) -> pl.DataFrame:
+def view(folder, name):
     """Return a published view."""
     return pl.read_parquet(folder / "views" / f"{name}.parquet")
 
 
-def added_up(leaves: pl.DataFrame, codes: list[str]) -> dict[tuple[str, ...], int]:
+def added_up(leaves, codes):
     """Return what some leaves add up to in each cell of a grouping, by its codes, without the cells that hold nothing."""
     table = leaves.select("from_zone", "to_zone", "count").with_columns(
         from_district=pl.col("from_zone").replace_strict(DISTRICT, return_dtype=pl.String),

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -28,7 +27,7 @@ class Said:
     stdout: str
     stderr: str
 
-    def json(self) -> dict[str, Any]:
+    def json(self):
         """Return the one JSON object on stdout, having checked that nothing else is there."""
         answer = json.loads(self.stdout)
         assert isinstance(answer, dict)
@@ -44,34 +43,34 @@ class User:
     prefect: Prefect
 
     @property
-    def environment(self) -> dict[str, str]:
+    def environment(self):
         """What commands see: nothing of the Prefect or the Trellis of whoever runs the tests, and a narrow terminal."""
         own = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "TRELLIS_"))}
         place = {"HOME": str(self.folder), "TRELLIS_HOME": str(self.folder / "home"), "COLUMNS": "80"}
         return {**own, **self.prefect.environment, **place}
 
-    def spec(self, file: str = "spec.yaml", /, **sections: Mapping[str, object] | str | bool) -> str:
+    def spec(self, file="spec.yaml", /, **sections):
         """Write a spec with some keys, or keys of its sections, changed; return its file."""
-        keys: dict[str, Any] = dict(SPEC)
+        keys = dict(SPEC)
         for section, value in sections.items():
             keys[section] = {**keys.get(section, {}), **value} if isinstance(value, Mapping) else value
         (self.folder / file).write_text(yaml.safe_dump(keys))
         return file
 
-    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    def start(self, *arguments, **variables):
         """Start a command in the folder."""
         command, environment, pipe = [str(TRELLIS), *arguments], self.environment | variables, subprocess.PIPE
         return subprocess.Popen(
             command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
         )
 
-    def run(self, *arguments: str, **variables: str) -> Said:
+    def run(self, *arguments, **variables):
         """Run a command in the folder, to its end: warm, or cold where variables change what is read at a start."""
         if variables:
             return self.run_cold(*arguments, **variables)
         return Said(*run_warm(arguments, self.environment, self.folder, PATIENCE))
 
-    def run_cold(self, *arguments: str, **variables: str) -> Said:
+    def run_cold(self, *arguments, **variables):
         """Run a command in the folder, to its end, as a shell starts it."""
         with self.start(*arguments, **variables) as process:
             try:

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from pkgutil import walk_packages
@@ -28,7 +27,7 @@ LATE = (  # what commands import late, besides modules of Trellis: once here, in
 FEW_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-def serve() -> None:
+def serve():
     """Let each request of stdin, in turn, have a child that runs its command."""
     import flows
     import storage
@@ -52,7 +51,7 @@ def serve() -> None:
     gc.unfreeze()
 
 
-def _keep(run: object, arguments: list[str], environment: dict[str, str], folder: str, streams: str) -> None:
+def _keep(run, arguments, environment, folder, streams):
     """Fork the command, wait for its end, and tell its exit code: the keeper is the first process of a group of its own."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -69,7 +68,7 @@ def _keep(run: object, arguments: list[str], environment: dict[str, str], folder
             os.environ.update(environment)
             os.chdir(folder)
             sys.argv = ["trellis", *arguments]
-            run()  # type: ignore[operator]
+            run()
         finally:
             os._exit(70)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -81,7 +80,7 @@ _asking = Lock()
 
 
 @cache
-def _warm_process() -> "subprocess.Popen[str]":
+def _warm_process():
     """Start the warm process of this test process, which ends with it."""
     here = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "TRELLIS_"))}
     process = subprocess.Popen(
@@ -95,9 +94,7 @@ def _warm_process() -> "subprocess.Popen[str]":
     return process
 
 
-def run_warm(
-    arguments: Sequence[str], environment: dict[str, str], folder: Path, patience: float
-) -> tuple[int, str, str]:
+def run_warm(arguments, environment, folder, patience):
     """Run a command to its end, or leave it to itself after so many seconds; return its exit code, its stdout and its stderr."""
     with TemporaryDirectory() as streams:
         for name in ("stdout", "stderr"):
@@ -106,7 +103,6 @@ def run_warm(
         request = {"arguments": list(arguments), "environment": environment, "folder": str(folder), "streams": streams}
         with _asking:
             warm = _warm_process()
-            assert warm.stdin
             answer = os.open(f"{streams}/code", os.O_RDONLY | os.O_NONBLOCK)
             print(json.dumps(request), file=warm.stdin, flush=True)
         deadline = time.monotonic() + patience

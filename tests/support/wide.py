@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import yaml
 
 from flows.api import release
-from flows.planning.plan import Plan, make_plan
+from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from tests.support.spec import SPEC
 
@@ -17,12 +16,12 @@ DISTRICTS, ZONES = 20, 3_200  # 10,240,000 pairs of zones
 COUNTS = [f"{end}_{level}" for end in ("origin", "destination") for level in ("district", "zone")]
 
 
-def code_of(zone: int) -> tuple[str, str]:
+def code_of(zone):
     """Return the district and the code of a zone."""
     return f"D{zone * DISTRICTS // ZONES:02}", f"Z{zone:04}"
 
 
-def trips(seed: int = 1, flows: int = 300) -> list[tuple[int, int, int]]:
+def trips(seed=1, flows=300):
     """Return made-up trips: where from, where to, and how many. Some flows are large, and most are small."""
     generator = np.random.default_rng(seed)
     zones = (generator.pareto(1.2, (flows, 2)) * 25).astype(np.int64) % ZONES
@@ -38,7 +37,7 @@ class Wide:
     folder: Path
     trips: list[tuple[int, int, int]]
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         """Write the tables."""
         self.folder.mkdir(parents=True, exist_ok=True)
         zones = pl.DataFrame([code_of(zone) for zone in range(ZONES)], ["district", "zone"], orient="row")
@@ -47,9 +46,9 @@ class Wide:
         names = {"from": pl.String, "to": pl.String, "n": pl.Int64}
         pl.DataFrame(rows, names, orient="row").write_csv(self.folder / "trips.csv")
 
-    def spec(self, **changes: Any) -> Path:
+    def spec(self, **changes):
         """Write a spec, with changed keys, and return its path."""
-        keys: dict[str, Any] = {
+        keys = {
             "name": "trips",
             "dataset": "country",
             "input": {"table": "trips.csv", "origin": "from", "destination": "to", "count": "n"},
@@ -64,18 +63,18 @@ class Wide:
         path.write_text(yaml.safe_dump(keys | changes, sort_keys=False))
         return path
 
-    def plan(self, **changes: Any) -> Plan:
+    def plan(self, **changes):
         """Plan that release."""
         return make_plan(load_spec(self.spec(**changes)))
 
-    def release(self, **changes: Any) -> Path:
+    def release(self, **changes):
         """Make that release in the store of the environment, and return its folder."""
         return release(self.spec(**changes)).folder
 
-    def true_totals(self, name: str) -> dict[str, int]:
+    def true_totals(self, name):
         """Return the true totals of a margin by its finest code, without zeros."""
         end, level = name.split("_")
-        found: dict[str, int] = {}
+        found = {}
         for one, other, count in self.trips:
             code = code_of(one if end == "origin" else other)[level == "zone"]
             found[code] = found.get(code, 0) + count

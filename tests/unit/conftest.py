@@ -1,8 +1,6 @@
 """A unit test makes no release and starts no process: one that does fails here."""
 
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -11,7 +9,7 @@ PROCESSES = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.
 _watched: list[str] = []  # the unit test that runs now, if one does
 
 
-def _refuse_processes(event: str, _: Any) -> None:
+def _refuse_processes(event, _):
     if _watched and event in PROCESSES:
         raise AssertionError(f"{_watched[0]} starts a process ({event}): it belongs to tests/end_to_end.")
 
@@ -19,14 +17,12 @@ def _refuse_processes(event: str, _: Any) -> None:
 sys.addaudithook(_refuse_processes)  # Python keeps it until the process ends
 
 
-def _refuse_releases(*_: Any) -> None:
+def _refuse_releases(*_):
     raise AssertionError("A unit test makes no release: this one belongs to tests/releases.")
 
 
 @pytest.fixture(autouse=True)
-def _in_this_process_without_a_release(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def _in_this_process_without_a_release(request, monkeypatch):
     """Refuse each process and each release, finished release and rehearsal of a unit test."""
     monkeypatch.setattr("flows.run.driver.running", _refuse_releases)
     _watched.append(request.node.nodeid)

@@ -14,17 +14,11 @@ from tasks.unbiased.task import Unbiased
 SECOND_PASS = MECHANISMS["inftda_reconciled"].finish
 SIZES = MECHANISMS["group_sizes"].finish
 REPAIR = {"any": nearest_in_chebyshev}
-CHOICES = list(
-    product(
-        [every_level, below_everything, finest_level],
-        ["survivors", "universe", "records"],
-        [REPAIR, {}],
-        [None, SECOND_PASS, AddUp(), Unbiased(), SIZES],
-    )
-)
+VIEWS, CELLS = [every_level, below_everything, finest_level], ["survivors", "universe", "records"]
+FINISHES = [None, SECOND_PASS, AddUp(), Unbiased(), SIZES]
 
 
-@pytest.mark.parametrize(("views", "cells", "repair", "finish"), CHOICES)
+@pytest.mark.parametrize(("views", "cells", "repair", "finish"), product(VIEWS, CELLS, [REPAIR, {}], FINISHES))
 def test_choices_that_do_not_go_together_make_no_mechanism(views, cells, repair, finish):
     """Survivors are repaired at every level on the way down; other cells are those of the finest level, summed as they are, or of all."""
     if finish == Unbiased():
@@ -38,9 +32,8 @@ def test_choices_that_do_not_go_together_make_no_mechanism(views, cells, repair,
     if goes:
         assert Mechanism("one", EVERY_CELL, views, cells, repair, finish).finish == finish
     else:
-        with pytest.raises(
-            ValueError, match=f"^one: with (cells {cells}|the finish Unbiased|the finish Sizes) there must be "
-        ):
+        told = f"^one: with (cells {cells}|the finish Unbiased|the finish Sizes) there must be "
+        with pytest.raises(ValueError, match=told):
             Mechanism("one", EVERY_CELL, views, cells, repair, finish)
 
 

@@ -1,22 +1,17 @@
 """Budgets on the command line: rehearsals, refusals, raises, and whose people."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
-
-from tests.support.user import User
 
 
 @pytest.fixture(scope="module")
-def user(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]) -> User:
+def user(tmp_path_factory, settle):
     """Return a user who has released once."""
     user = settle(tmp_path_factory.mktemp("budget"))
     assert user.run("release", "spec.yaml", "--json").code == 0
     return user
 
 
-def events(user: User) -> int:
+def events(user):
     """Return how many events the ledger has."""
     return int(user.run("audit", "--json").json()["events"])
 

@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -19,24 +18,23 @@ import pytest
 
 from tasks.released.query.overview import largest_counts
 from tasks.released.sources.folder import open_folder
-from tests.support.user import Said, User
 
 DEPTH = 6  # three levels at either end
 PEOPLE = 500
 
 
 @pytest.fixture(scope="module")
-def user(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]) -> User:
+def user(tmp_path_factory, settle):
     """Return a user, who releases twice."""
     return settle(tmp_path_factory.mktemp("user"))
 
 
 @contextmanager
-def leased(path: Path) -> Iterator[list[bool] | None]:
+def leased(path):
     """Hold Linux's lease on a file; yield a list that is empty until anybody opens the file, or None without a lease."""
-    opened: list[bool] = []
+    opened = []
 
-    def give_up(*_: object) -> None:
+    def give_up(*_):
         opened.append(True)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)  # until then who opens it waits
 
@@ -54,18 +52,18 @@ def leased(path: Path) -> Iterator[list[bool] | None]:
 
 
 @pytest.fixture(scope="module")
-def first(user: User) -> Said:
+def first(user):
     """Release the country, answered in JSON."""
     return user.run("release", "spec.yaml", "--json")
 
 
 @pytest.fixture(scope="module")
-def second(user: User, first: Said) -> Said:
+def second(user, first):
     """Release the country once more, to a folder of another name, answered for people."""
     return user.run("release", "spec.yaml", "--output", "other")
 
 
-def tables(folder: str | Path) -> list[pl.DataFrame]:
+def tables(folder):
     """Return the tables of a published folder, level by level."""
     return [pl.read_parquet(Path(folder) / "counts" / f"level_{level}.parquet") for level in range(DEPTH + 1)]
 
@@ -94,7 +92,7 @@ def test_wrong_usage(newcomer):
     assert not (newcomer.folder / "home").exists()
 
 
-def assert_wrong(said: Said, named: str = "", field: str | None = None) -> None:
+def assert_wrong(said, named="", field=None):
     """Check that a command ended with 2 and one object that says what is wrong, where, and what to do."""
     assert said.code == 2
     assert said.json().keys() == {"error", "field", "hint"}
@@ -160,7 +158,7 @@ def test_a_release_answers_in_json_and_for_people(first, second, user):
     assert not noisy[0].equals(noisy[1])  # the noise is fresh
 
 
-def release_ids(user: User) -> list[str]:
+def release_ids(user):
     """Return the published releases, oldest first."""
     answer = user.run("releases", "--json").json()
     return [release["id"] for release in answer["releases"] if release["state"] == "published"]
@@ -270,7 +268,7 @@ BAD_COUNT = 161_803_398_874
 TINY = {"epsilon": 1e-6}  # σ is millions: that a released count equals a true one has a chance below 1e-7
 
 
-def needles(numbers: Iterable[int], texts: Iterable[str] = ()) -> list[bytes]:
+def needles(numbers, texts=()):
     """Return how numbers and texts look in files: in digits, as SQLite, DuckDB, Arrow and pickle store them."""
     forms = [text.encode() for text in texts]
     for number in numbers:
@@ -281,7 +279,7 @@ def needles(numbers: Iterable[int], texts: Iterable[str] = ()) -> list[bytes]:
     return forms
 
 
-def readable(path: Path) -> Iterator[bytes]:
+def readable(path):
     """Yield what a file holds: its bytes, what is in base64 in them, and the values of tables that are compressed."""
     content = path.read_bytes()
     yield content
@@ -303,7 +301,7 @@ def readable(path: Path) -> Iterator[bytes]:
                 yield repr(con.execute(f'SELECT * FROM "{table}"').fetchall()).encode()
 
 
-def holding(words: list[bytes], *folders: Path) -> set[str]:
+def holding(words, *folders):
     """Return the names of the files below some folders, the vault apart, that hold one of these words."""
     # Where a name says nothing, as in Prefect's store of results, it is that of the folder.
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file() and path.parent.name != "vault"]

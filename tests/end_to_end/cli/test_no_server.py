@@ -2,11 +2,9 @@
 
 import json
 import os
-import subprocess
 import sys
-from typing import Any
 
-from tests.support.user import User
+from tests.support.processes import ran
 
 ASK = """\
 import json, sys
@@ -27,12 +25,10 @@ tasks.noise.task.measure = full
 """
 
 
-def plain(user: User, *arguments: str, ask: str = ASK) -> tuple[int, bool, dict[str, Any]]:
+def plain(user, *arguments, ask=ASK):
     """Run a command in a cold process; return its exit code, whether it imported Prefect, and what it printed."""
     kept = {name: of for name, of in user.environment.items() if not name.startswith("PREFECT_")}
-    done = subprocess.run(
-        [sys.executable, "-c", ask, *arguments], cwd=user.folder, env=os.environ | kept, capture_output=True, text=True
-    )
+    done = ran(sys.executable, "-c", ask, *arguments, cwd=user.folder, env=os.environ | kept)
     code, prefect = json.loads(done.stderr.splitlines()[-1])
     return code, prefect, json.loads(done.stdout)
 

@@ -2,15 +2,13 @@
 
 import json
 import re
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from textwrap import indent
 
 import pytest
 
-from tests.support.user import User
+from tests.support.processes import ran
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "from-python.md"
 
@@ -30,18 +28,13 @@ print(json.dumps([*asyncio.run(cell()), "prefect.flows" in sys.modules and bool(
 
 
 @pytest.fixture(scope="module")
-def notebook(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]) -> tuple[User, list]:
+def notebook(tmp_path_factory, settle):
     """Return a user who has run the code of the page about Python, inside a running event loop, and what that said."""
     user = settle(tmp_path_factory.mktemp("notebook"))
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     environment = {name: value for name, value in user.environment.items() if not name.startswith("PREFECT_")}
-    done = subprocess.run(
-        [sys.executable, "-c", NOTEBOOK.format(code=indent(code, "    "))],
-        cwd=user.folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    script = NOTEBOOK.format(code=indent(code, "    "))
+    done = ran(sys.executable, "-c", script, cwd=user.folder, env=environment)
     assert done.returncode == 0, done.stderr
     return user, json.loads(done.stdout)
 

@@ -3,16 +3,15 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 import yaml
 
 from flows.api import release
 from storage.database.connections import store
+from tests.support.processes import ran
 from tests.support.spec import SPEC
 from tests.support.user import TRELLIS
 
@@ -26,15 +25,9 @@ print(json.dumps([code, sorted(name for name in sys.modules if "." not in name)]
 """
 
 
-def imported_by(home: Path, *arguments: str) -> set[str]:
+def imported_by(home, *arguments):
     """Return the packages that a process has imported once it has run a command to its end."""
-    done = subprocess.run(
-        [sys.executable, "-c", ASK, *arguments],
-        env=os.environ | {"TRELLIS_HOME": str(home)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = ran(sys.executable, "-c", ASK, *arguments, env=os.environ | {"TRELLIS_HOME": str(home)})
     code, modules = json.loads(done.stderr.splitlines()[-1])
     assert code == 0, done.stderr
     return set(modules)
@@ -44,7 +37,7 @@ def test_help_imports_nothing_that_is_slow(tmp_path):
     """`trellis --help` reads no table and opens no store, and imports nothing of what would; nor is SciPy, before a parent is solved."""
     assert imported_by(tmp_path, "--help").isdisjoint([*NOT_FOR_A_LOOK, "duckdb", "pydantic"])
     script = "import sys, tasks.optimize.chebyshev; sys.exit('scipy.optimize' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    assert ran(sys.executable, "-c", script).returncode == 0
 
 
 @pytest.mark.thorough
@@ -64,12 +57,10 @@ def test_a_look_into_the_store_imports_duckdb_alone(country, tmp_path):
 NAMES = ["check", "compare", "ledger", "open_release", "plan", "plan_page", "release", "releases", "rerun", "verify"]
 
 
-def python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+def python(folder, code):
     """Run a script in a folder, as `python -c` does: that folder comes first on its path."""
     kept = {name: of for name, of in os.environ.items() if name not in {"PYTHONSAFEPATH", "PYTHONPATH"}}
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=kept, capture_output=True, text=True, check=False
-    )
+    return ran(sys.executable, "-c", code, cwd=folder, env=kept)
 
 
 def test_it_offers_ten_functions_and_imports_them_when_they_are_used(tmp_path):
@@ -98,25 +89,17 @@ def test_a_foreign_package_is_named(name, tmp_path):
     assert (done.returncode, done.stdout) == (1, "")
     assert f"{words} Trellis' package" in done.stderr.splitlines()[-1]
     for variables, code in (({"PYTHONPATH": str(tmp_path)}, 1), ({}, 0)):
-        said = subprocess.run(
-            [TRELLIS, "--version"],
-            cwd=tmp_path,
-            env=os.environ | variables,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        said = ran(TRELLIS, "--version", cwd=tmp_path, env=os.environ | variables)
         assert (said.returncode, said.stdout) == (code, "" if code else f"trellis {version('trellis')}\n")
         assert said.stderr.startswith(words) if code else said.stderr == ""
         assert said.stderr.count("\n") == code
 
 
-def asked(home: Path, words: str, place: int) -> list[str]:
+def asked(home, words, place):
     """Return how `trellis` completes a word of a line for bash, which sets variables and gives no argument."""
     protocol = {"_TRELLIS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(place)}
-    env = os.environ | {"TRELLIS_HOME": str(home)} | protocol
-    done = subprocess.run([TRELLIS], env=env, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
+    done = ran(TRELLIS, env=os.environ | {"TRELLIS_HOME": str(home)} | protocol)
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split()
 
 

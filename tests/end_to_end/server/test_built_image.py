@@ -5,15 +5,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from tests.support.containers import DATABASE, IMAGE, Podman, podman
+from tests.support.containers import DATABASE, IMAGE, podman
 from tests.support.server import ask
 from tests.support.spec import SPEC
 from tests.support.up import free_port, until
@@ -30,13 +28,13 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Podman]:
+def engine():
     """Build the image."""
     with podman() as built:
         yield built
 
 
-def test_the_image_holds_what_is_tested(engine: Podman) -> None:
+def test_the_image_holds_what_is_tested(engine):
     """Its packages are those of constraints.txt, in the versions that tests run with; its command and its specs are ours; no source is left."""
     said = engine.run("run", "--rm", "--network=none", "--env=COLUMNS=100", IMAGE, "trellis", "--help").stdout
     said_here = subprocess.run(
@@ -59,7 +57,7 @@ def test_the_image_holds_what_is_tested(engine: Podman) -> None:
 
 
 @pytest.fixture(scope="module")
-def tables(country: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tables(country, tmp_path_factory):
     """Return a folder that everybody can read, with tables and specs: one beside its tables, the other with what the worker has."""
     folder = tmp_path_factory.mktemp("tables")
     shutil.copytree(country, folder / "data")
@@ -76,7 +74,7 @@ def tables(country: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_release_in_a_container_is_its_user_s_alone(engine: Podman, tables: Path) -> None:
+def test_a_release_in_a_container_is_its_user_s_alone(engine, tables):
     """User 10001 releases as docs/operations.md says, with no network and no other place to write; what it wrote is closed to others."""
     page = (REPOSITORY / "docs" / "operations.md").read_text().replace("\\\n", " ").replace("$PWD/tables", str(tables))
     (command,) = (line for line in page.splitlines() if line.startswith("docker run "))
@@ -89,10 +87,10 @@ def test_a_release_in_a_container_is_its_user_s_alone(engine: Podman, tables: Pa
 
 
 @pytest.fixture(scope="module")
-def services(engine: Podman, tables: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def services(engine, tables, tmp_path_factory):
     """Bring the services up, one when those that it depends on are healthy or have ended; return the address of the API."""
     folder = tmp_path_factory.mktemp("services")
-    compose: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
+    compose = yaml.safe_load(COMPOSE.read_text())
     port = free_port()
     compose["services"]["server"]["ports"] = [f"127.0.0.1:{port}:4200"]
     if engine.stands_in:
@@ -118,7 +116,7 @@ def services(engine: Podman, tables: Path, tmp_path_factory: pytest.TempPathFact
     return f"http://127.0.0.1:{port}/api"
 
 
-def test_the_services_release_a_table(engine: Podman, services: str) -> None:
+def test_the_services_release_a_table(engine, services):
     """A run that is triggered at the published port, with the password, is taken by the worker and published in its volume."""
     assert ask(f"{services}/health") is True
     found = ask(f"{services}/deployments/name/release/release", auth=AUTH)

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import yaml
 from prefect.settings import Settings
@@ -13,20 +12,19 @@ from flows.server.process import AT_ONCE, NO_TELEMETRY, PATIENT, RECORD_IN_BATCH
 REPOSITORY = Path(__file__).parents[3]
 DEPLOYMENTS = REPOSITORY / "deployments"
 TEXT = (DEPLOYMENTS / "compose.yaml").read_text()
-COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
-SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+COMPOSE = yaml.safe_load(TEXT)
+SERVICES = COMPOSE["services"]
 OWN = [name for name in SERVICES if name != "database"]
 INSTRUCTIONS = (DEPLOYMENTS / "Containerfile").read_text().replace("\\\n", " ").splitlines()
-PREFECT_FILE: dict[str, Any] = yaml.safe_load((DEPLOYMENTS / "prefect.yaml").read_text())
+PREFECT_FILE = yaml.safe_load((DEPLOYMENTS / "prefect.yaml").read_text())
 
 
-def environment(service: str) -> dict[str, str]:
+def environment(service):
     """Return what a service sees."""
-    given: dict[str, str] = SERVICES[service]["environment"]
-    return given
+    return SERVICES[service]["environment"]
 
 
-def test_only_this_machine_reaches_the_ui() -> None:
+def test_only_this_machine_reaches_the_ui():
     """One port is published, the UI's, on 127.0.0.1; the database and the worker have no way out of the machine."""
     assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
         "server": ["127.0.0.1:4200:4200"]
@@ -37,7 +35,7 @@ def test_only_this_machine_reaches_the_ui() -> None:
     }
 
 
-def test_no_secret_is_in_the_file() -> None:
+def test_no_secret_is_in_the_file():
     """Every password is a variable without a default, which the example of the environment file names and leaves empty."""
     secrets = [
         value
@@ -55,7 +53,7 @@ def test_no_secret_is_in_the_file() -> None:
     assert "deployments/compose.env" in (REPOSITORY / ".gitignore").read_text().splitlines()
 
 
-def test_nothing_else_goes_in() -> None:
+def test_nothing_else_goes_in():
     """What is copied into the image is all that reaches a build; specs and tables are mounted read-only."""
     copies = [line.split()[1:-1] for line in INSTRUCTIONS if line.startswith("COPY ")]
     copied = {word for words in copies for word in words if not word.startswith("--")}
@@ -66,12 +64,12 @@ def test_nothing_else_goes_in() -> None:
     ]
 
 
-def test_containers_have_the_settings_of_what_trellis_starts_itself() -> None:
+def test_containers_have_the_settings_of_what_trellis_starts_itself():
     """Telemetry is off everywhere, the server records in batches, and clients are patient and take few runs at once."""
     assert all(NO_TELEMETRY.items() <= environment(service).items() for service in OWN)
     assert RECORD_IN_BATCHES.items() <= environment("server").items()
     assert PATIENT.items() <= environment("worker").items()
-    definition: dict[str, Any] = PREFECT_FILE["definitions"]["on_the_worker"]
+    definition = PREFECT_FILE["definitions"]["on_the_worker"]
     assert PATIENT.items() <= definition["job_variables"]["env"].items()
     assert [deployment["work_pool"] for deployment in PREFECT_FILE["deployments"]] == [definition] * 4
     worker = SERVICES["worker"]["command"]
@@ -80,14 +78,14 @@ def test_containers_have_the_settings_of_what_trellis_starts_itself() -> None:
     assert [name for name, value in PATIENT.items() if f"`{name}={value}`" not in page] == []
 
 
-def test_settings_exist() -> None:
+def test_settings_exist():
     """Every variable is one that Prefect's settings, Trellis, a spec, Python, or the convention against tracking reads."""
     read = {SPECS, "TRELLIS_HOME", "TRELLIS_DATA", "TRELLIS_OUTPUT", "DO_NOT_TRACK", "PYTHONSAFEPATH"}
     named = {*PATIENT, *(name for service in OWN for name in environment(service))}
     assert named - read <= settings_of(Settings, "PREFECT_")
 
 
-def settings_of(model: Any, prefix: str) -> set[str]:
+def settings_of(model, prefix):
     """Return the names of all settings below a group of Prefect's."""
     found = set[str]()
     for name, field in model.model_fields.items():

@@ -5,10 +5,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +34,7 @@ pytestmark = [pytest.mark.timeout(1200), pytest.mark.heavy("a server and a worke
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect, country: Path) -> Iterator[Up]:
+def pool(tmp_path_factory, prefect, country):
     """Start a server and a worker as docs/operations.md says, and deploy to it what deployments/ has."""
     folder, port = tmp_path_factory.mktemp("pool"), str(free_port())
     copy_database(prefect, folder / "prefect")
@@ -64,7 +62,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect, country: Pa
     write_country(other, folder / "other")
     with ExitStack() as stack:
 
-        def start(log: str, *command: str, **variables: str) -> subprocess.Popen[str]:
+        def start(log, *command, **variables):
             """Run a program as a service manager would: it hears SIGINT, and its files are its own."""
             process = subprocess.Popen(
                 [BIN / command[0], *command[1:]],
@@ -142,7 +140,7 @@ def test_deployments_release_what_is_below_the_folder_of_specs(pool):
 @pytest.mark.thorough
 def test_the_example_is_released_on_its_first_day(pool):
     """The first scheduled run of the example declares its series, and its release is that of the run's own day."""
-    state: dict[str, Any] = {"type": "SCHEDULED", "state_details": {"scheduled_time": FIRST_OF_THE_MONTH}}
+    state = {"type": "SCHEDULED", "state_details": {"scheduled_time": FIRST_OF_THE_MONTH}}
     made = pool.call("/deployments/name/release/monthly-synthetic")["id"]
     asked = {"parameters": {"spec": "monthly.yaml"}, "state": state, "idempotency_key": "first"}
     run = pool.ended(pool.call(f"/deployments/{made}/create_flow_run", asked)["id"])

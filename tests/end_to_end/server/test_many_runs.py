@@ -4,16 +4,13 @@ Twenty runs, beside a process that keeps a core busy, take minutes: `make crash`
 """
 
 import os
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any
-from uuid import UUID
 
 import pytest
-from prefect import Flow, flow
-from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.states import Cancelled, Crashed, Failed, Pending, Running, State
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.states import Cancelled, Crashed, Failed, Pending, Running
 
 import flows.server.runs
 from flows.server.process import prefect_server
@@ -23,7 +20,7 @@ from storage.machine.locks import held
 from storage.releases.register import open_run
 from tests.support.many_runs import HOW_MANY, assert_published_or_refused, assert_tried_again, dying, many
 from tests.support.server import Prefect, copy_database
-from tests.support.up import Up, bring_up, end
+from tests.support.up import bring_up, end
 from tests.support.user import User
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.heavy("servers run meanwhile")]
@@ -32,7 +29,7 @@ pytestmark = [pytest.mark.timeout(1200), pytest.mark.heavy("servers run meanwhil
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> Iterator[Up]:
+def up(tmp_path_factory, prefect):
     """Bring Trellis up over the specs."""
     folder = tmp_path_factory.mktemp("up")
     (folder / "home").mkdir(mode=0o700)
@@ -71,7 +68,7 @@ def of_somebody_else() -> None:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> Iterator[SyncPrefectClient]:
+def client(tmp_path_factory, prefect):
     """Yield a client of a server of this process, whose store has no release."""
     folder = tmp_path_factory.mktemp("tried")
     copy_database(prefect, folder / "prefect")
@@ -84,10 +81,10 @@ def client(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> Iterat
 
 
 @pytest.fixture
-def run_in(client: SyncPrefectClient) -> Callable[..., UUID]:
+def run_in(client):
     """Return what makes a run of a deployment go through states."""
 
-    def run_in(*passed: State[Any], of: Flow[..., Any] = released) -> UUID:
+    def run_in(*passed, of=released):
         deployment = client.create_deployment(client.create_flow(of), "tried")
         run = client.create_flow_run_from_deployment(deployment).id
         for state in passed:
@@ -140,7 +137,7 @@ def test_what_did_not_crash_before_it_began_is_left_alone(client, run_in, monkey
         run_in(Pending(), Crashed(), of=of_somebody_else): "Crashed",
     }
 
-    def states(*runs: UUID) -> dict[UUID, str]:
+    def states(*runs):
         found = {run: client.read_flow_run(run).state for run in runs}
         return {run: str(state and state.name) for run, state in found.items()}
 

@@ -6,17 +6,15 @@ import signal
 import stat
 import urllib.request
 from base64 import b64encode
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 
 import pytest
 
 from tests.support.spec import SPEC
-from tests.support.up import SCHEDULE, Up, below, bring_up, end, states, until, write_large
+from tests.support.up import SCHEDULE, below, bring_up, end, states, until, write_large
 from tests.support.user import User
 
 CUT = 39_701  # units with too many records, and
@@ -26,7 +24,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.heavy("Trellis is up meanwhile")
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]) -> Iterator[Up]:
+def up(tmp_path_factory, settle):
     """Bring Trellis up, with a password, over specs: one by hand, one on a schedule, a series, one too dear, one wrong."""
     # The folder in which it begins has modules of its own that have the names of ours.
     user = settle(tmp_path_factory.mktemp("operator"))
@@ -50,7 +48,7 @@ def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User])
         "privacy": costly,
     }
     of_persons = {"table": "data/persons.csv", "origin": "home", "destination": "work", "unit": "person"}
-    specs: dict[str, dict[str, Any]] = {
+    specs = {
         "by-hand": {"privacy": cheap},
         "yearly": {"privacy": cheap, "schedule": SCHEDULE},
         "series": {
@@ -78,7 +76,7 @@ def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User])
             is_up.process.kill()
 
 
-def seals_of(user: User, release_id: str) -> set[tuple[int, str, str]]:
+def seals_of(user, release_id):
     """Return what is sealed of a release."""
     shown = user.run("show", release_id, "--json").json()
     return {(seal["level"], seal["branch"], seal["sha256"]) for seal in shown["seals"]}

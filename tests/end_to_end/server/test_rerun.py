@@ -3,8 +3,6 @@
 import re
 import shutil
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from urllib.error import HTTPError
 
@@ -17,8 +15,6 @@ from tests.support.server import Prefect, ask
 from tests.support.up import states, until, write_large
 from tests.support.user import User
 
-Seals = set[tuple[int, str, str]]
-
 pytestmark = [
     *(pytest.mark.thorough, pytest.mark.heavy("a large release is stopped, three times, and a server runs")),
     pytest.mark.usefixtures("_ctrl_c_interrupts"),
@@ -26,7 +22,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def user(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> Iterator[User]:
+def user(tmp_path_factory, prefect):
     """Return a user with a country whose release takes some seconds, in branches, and whose store this process reads, too."""
     user = User(tmp_path_factory.mktemp("interrupter"), prefect)
     write_large(user.folder / "data")
@@ -36,21 +32,19 @@ def user(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> Iterator
         yield user
 
 
-def seals(release_id: str) -> Seals:
+def seals(release_id):
     """Return what is sealed."""
     with store() as con:
         return {(seal.level, seal.branch, seal.sha256) for seal in list_shards(con, release_id)["noisy"].values()}
 
 
-def state(release_id: str) -> str | None:
+def state(release_id):
     """Return the state of the release."""
     with store() as con:
         return state_of(con, release_id)
 
 
-def stop(
-    user: User, id_: str, process: subprocess.Popen[str], press: Callable[[], object], *, in_branches: bool
-) -> Seals:
+def stop(user, id_, process, press, *, in_branches):
     """Wait until it runs and something is sealed, ask around, stop the process, check how it ended, and return what is sealed."""
     until(lambda: state(id_) == "running")
     asked = [user.start(command) for command in ("releases", "ledger")]
@@ -69,7 +63,7 @@ def stop(
 
 
 @pytest.fixture(scope="module")
-def stopped(user: User, prefect: Prefect) -> str:
+def stopped(user, prefect):
     """Stop a release by Ctrl-C, SIGTERM and the UI's Cancel, and return it."""
     # Each ends with 130 at the next chunk, and the release has failed and says how to go on; every seal of before stays, bit for bit.
     # Meanwhile the store answers. Cancel is heard from a server that answers only those who know its password.
@@ -77,7 +71,7 @@ def stopped(user: User, prefect: Prefect) -> str:
     process = user.start("release", "spec.yaml")
     id_ = str(until(lambda: next(iter(states(user)), None)))
 
-    def cancel() -> None:
+    def cancel():
         running = {"flow_runs": {"name": {"any_": [f"{id_} again"]}, "state": {"type": {"any_": ["RUNNING"]}}}}
         (run,) = ask(f"{api}/flow_runs/filter", running, password)
         ask(f"{api}/flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}}, password)

@@ -3,11 +3,8 @@
 import multiprocessing
 import os
 import secrets
-from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,25 +12,25 @@ import storage.mailbox.bucket
 from storage.errors import StoreError, TakenAlready
 from storage.mailbox.bucket import S3Place
 from storage.mailbox.ciphertext import EncryptedReader, EncryptedWriter
-from storage.mailbox.places import Mailbox, S3Keys, enter_probe, judge_probe, new_nonce, open_place, remove_probe
+from storage.mailbox.places import S3Keys, enter_probe, judge_probe, new_nonce, open_place, remove_probe
 from tests.support.buckets import BUCKET, CREDENTIALS, REGION, Server, moto, overwriting, seaweedfs
 
 WRITERS, NAMES = 8, 20
 
 pytestmark = pytest.mark.heavy("servers of buckets run meanwhile")
 
-SERVERS: dict[str, Callable[[Path], Any]] = {"seaweedfs": seaweedfs, "moto": moto}
+SERVERS = {"seaweedfs": seaweedfs, "moto": moto}
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
+def servers(tmp_path_factory):
     """Run each server that is asked for once, and let this process have its credentials."""
     folder, running = tmp_path_factory.mktemp("servers"), dict[str, Server]()
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         for key, value in CREDENTIALS.items():
             patch.setenv(key, value)
 
-        def run(name: str) -> Server:
+        def run(name):
             if name not in running:
                 running[name] = stack.enter_context(SERVERS[name](folder / name))
             return running[name]
@@ -42,9 +39,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
 
 @pytest.fixture(params=["folder", *(pytest.param(name, marks=pytest.mark.thorough) for name in SERVERS)])
-def url(
-    request: pytest.FixtureRequest, tmp_path: Path, servers: Callable[[str], Server], own_home: Path
-) -> tuple[str, S3Keys]:
+def url(request, tmp_path, servers, own_home):
     """Return an empty mailbox of each kind."""
     if request.param == "folder":
         (tmp_path / "mailbox").mkdir(mode=0o700)
@@ -54,23 +49,23 @@ def url(
 
 
 @pytest.fixture
-def place(url: tuple[str, S3Keys]) -> Mailbox:
+def place(url):
     """Open it."""
     return open_place(*url, patience=1)
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Callable[[bytes], Path]:
+def file(tmp_path):
     """Return what writes a file."""
 
-    def write(content: bytes) -> Path:
+    def write(content):
         (path := tmp_path / secrets.token_hex(4)).write_bytes(content)
         return path
 
     return write
 
 
-def race(url: str, keys: S3Keys, folder: Path, who: int, names: list[str]) -> list[str]:
+def race(url, keys, folder, who, names):
     """Put a file of one writer's own under each of some names; return those under which that succeeded."""
     place, mine = open_place(url, keys, patience=1), []
     file = folder / f"of-{who}"
@@ -157,7 +152,7 @@ def test_a_put_whose_answer_is_lost_is_still_ones_own(place, file, tmp_path, mon
     monkeypatch.setattr(storage.mailbox.bucket, "_PART", 2**20)
     create, content = S3Place._create, os.urandom(size)
 
-    def asked_again(*arguments: Any) -> None:
+    def asked_again(*arguments):
         create(*arguments)
         create(*arguments)
 
@@ -172,7 +167,7 @@ def test_a_put_whose_answer_is_lost_is_still_ones_own(place, file, tmp_path, mon
     assert left(place) == before
 
 
-def left(place: Any) -> list[str]:
+def left(place):
     """Return all that a mailbox holds, hidden files too."""
     if hasattr(place, "folder"):
         return [str(path) for path in place.folder.rglob("*") if path.is_file()]

@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from stat import S_IMODE
 
 import duckdb
@@ -56,7 +54,7 @@ CREATE TABLE sealed_releases AS SELECT release_id, 'none' AS remark FROM seals;
 
 
 @pytest.fixture(autouse=True)
-def trellis_home(tmp_path: Path, own_home: Path) -> Iterator[Path]:
+def trellis_home(tmp_path, own_home):
     """Give each test a TRELLIS_HOME of its own, and a umask that lets files be made for everybody to read."""
     before = os.umask(0o022)
     yield tmp_path / "home"
@@ -91,18 +89,18 @@ def test_a_step_that_fails_leaves_the_version_before(monkeypatch):
     assert versions(home() / "store.duckdb") == [*range(1, NOW + 2)]
 
 
-def backup_path(version: int) -> Path:
+def backup_path(version):
     """Return where the copy of a store of an older version is."""
     return home() / f"store.duckdb.version-{version}.backup"
 
 
-def versions(path: Path) -> list[int]:
+def versions(path):
     """Return the steps that a store has taken, by opening it as it is."""
     with duckdb.connect(str(path), read_only=True) as con:
         return [row[0] for row in con.execute("SELECT version FROM migrations ORDER BY version").fetchall()]
 
 
-def contents(path: Path) -> dict[str, list[tuple[object, ...]]]:
+def contents(path):
     """Return the columns and the rows of each table of a store, by opening it as it is."""
     with duckdb.connect(str(path), read_only=True) as con:
         tables = con.execute("SELECT schema_name, table_name, sql FROM duckdb_tables() ORDER BY ALL").fetchall()
@@ -111,7 +109,7 @@ def contents(path: Path) -> dict[str, list[tuple[object, ...]]]:
 
 
 @pytest.fixture
-def _second_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def _second_version(monkeypatch):
     """Write a store of the first version, with a seal, an event and a published table, and let Trellis have a made-up second one."""
     with store() as con:
         add_shard(con, "old", Shard("noisy", 1, "trunk", "aa", 4))
@@ -121,7 +119,7 @@ def _second_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "STEPS", (*connections.STEPS, SECOND_STEP))
 
 
-def assert_second_version() -> None:
+def assert_second_version():
     """Check that the store has the second version, with all that it held in the first."""
     with store() as con:
         assert con.execute("SELECT release_id, remark FROM sealed_releases").fetchall() == [("old", "none")]
@@ -157,7 +155,7 @@ def test_a_store_stays_locked_while_it_is_copied(monkeypatch):
     other = f"import duckdb; duckdb.connect({str(home() / 'store.duckdb')!r})"
     refused, back_up = list[str](), connections._back_up
 
-    def and_look(con: connections.Connection, version: int) -> Path:
+    def and_look(con, version):
         copy = back_up(con, version)
         refused.append(subprocess.run([sys.executable, "-c", other], capture_output=True, text=True).stderr)
         return copy

@@ -36,12 +36,11 @@ con.close()
 """
 
 
-def hold(file: str) -> tuple["subprocess.Popen[str]", int]:
+def hold(file):
     """Start a process that holds a file, and return it with its id once it does."""
     child = subprocess.Popen(
         [sys.executable, "-c", HOLDER, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert child.stdout
     return child, int(child.stdout.readline())
 
 
@@ -49,7 +48,7 @@ def test_threads_share_the_store():
     """The first threads to open a store find it ready; what they add at once is all there, and others may open it then."""
     together = Barrier(6)
 
-    def seal(number: int) -> None:
+    def seal(number):
         together.wait()
         for level in range(3):
             with store() as con, transaction(con):
@@ -71,9 +70,9 @@ def test_a_file_that_another_process_holds_is_waited_for(file):
     """While another process holds the store or a vault it is not opened, and it is once that process lets go."""
     with store() as con, vault("one", read_only=False):
         add_shard(con, "one", Shard("noisy", 1, "trunk", "aa", 4))
-    opened: list[str] = []
+    opened = []
 
-    def wait_for_it() -> None:
+    def wait_for_it():
         with store() if file == "store.duckdb" else vault("one"):
             opened.append(file)
 

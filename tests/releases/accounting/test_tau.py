@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from flows.answers.audit import audit_answer
 from flows.answers.verify import verify_answer
@@ -28,13 +26,11 @@ from storage.ledger.books import Charge
 from storage.ledger.events import read_books
 from storage.ledger.spending import Spending
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
-from tasks.accounting.allocation import Allocation, Measurement, rho_of, tau_of, uniform
+from tasks.accounting.allocation import Allocation, rho_of, tau_of, uniform
 from tasks.laws.gaussian import GAUSSIAN, gaussian_variance
 from tasks.laws.samplers import LARGEST_TAU
 from tasks.mechanisms import MECHANISMS
-from tasks.tree.order import Tree
 from tests.support.folders import published, rewrite
-from tests.support.library import Kept, Library
 from tests.support.office import ROWS, Office
 from tests.support.spec import SPEC
 
@@ -45,12 +41,12 @@ LARGE = Fraction(1, 10**10)  # one that takes more
 accountants = pytest.mark.parametrize("by", ["lemma", "zcdp", "pld"])
 
 
-def inexact(tau: Fraction) -> Allocation:
+def inexact(tau):
     """Return the allocation with a sampler whose draws are within τ of their law, over all levels."""
     return replace(EXACT, taus=(tau / 6,) * 6)
 
 
-def cost(epsilon: float, tau: Fraction) -> Fraction:
+def cost(epsilon, tau):
     """Return (1 + e^ε) τ to a hundred digits."""
     with localcontext(prec=100):
         return (1 + Fraction(Decimal(epsilon).exp())) * tau
@@ -66,7 +62,7 @@ def test_what_is_left_of_delta_is_never_too_much(epsilon, delta, tau):
     assert left + cost(epsilon, tau) > Fraction(delta) * (1 - Fraction(1, 10**14)) - cost(epsilon, tau) / 10**12
 
 
-def hockey_stick(one: NDArray[np.float64], other: NDArray[np.float64], epsilon: float) -> float:
+def hockey_stick(one, other, epsilon):
     """Return the least δ at which (ε, δ) holds between two distributions over the same outcomes."""
     return float(np.maximum(one - math.exp(epsilon) * other, 0).sum())
 
@@ -127,7 +123,7 @@ def test_the_taus_of_many_releases_add_up():
     """Composed releases pay for all their τ at once; enough of them take all of δ, and nothing finite is promised."""
     rho, tau = Fraction(1, 500), Fraction(1, 10**13)
 
-    def spent(tau: Fraction) -> Spending:
+    def spent(tau):
         return Spending(rho, (), math.inf, DELTA, tau)
 
     exact, felt = ([spent(one)] * 3 for one in (Fraction(0), tau))
@@ -145,13 +141,13 @@ def test_the_taus_of_many_releases_add_up():
         assert composed_epsilon([before, replace(before, rho=left, tau=Fraction(0))], cap.delta, cap) <= cap.epsilon
 
 
-def keys(**changed: object) -> PrivacyKeys:
+def keys(**changed):
     """Return the privacy of a spec."""
     plain = {"unit": "one", "neighbours": "substitution", "max_records_per_unit": 1, "delta": DELTA, "epsilon": 1.0}
     return PrivacyKeys(**(plain | changed))
 
 
-def tree_of_two(universe_of) -> Tree:
+def tree_of_two(universe_of):
     """Return a tree of two levels per axis."""
     return universe_of([[("a", "1"), ("a", "2"), ("b", "1")]], (0, 0)).tree
 
@@ -180,7 +176,7 @@ def test_a_table_is_refused_where_epsilon_makes_it_dear(universe_of):
         guarantee_of(scheme)
 
 
-def charges(measurements: Sequence[Measurement]) -> list[Charge]:
+def charges(measurements):
     """Return measurements as the ledger charges them."""
     return [
         Charge("one", level, "reserved", one.rho, one.sigma, one.l2_sensitivity_squared, tau=one.tau)
@@ -204,7 +200,7 @@ def test_a_series_pays_for_all_its_taus(universe_of):
 
 
 @pytest.fixture
-def made(library: Library, monkeypatch: pytest.MonkeyPatch) -> Kept:
+def made(library, monkeypatch):
     """Return a release by the table sampler of units with three records; its store is at TRELLIS_HOME meanwhile."""
     kept = library["trips in two passes"]
     monkeypatch.setenv("TRELLIS_HOME", str(kept.home))

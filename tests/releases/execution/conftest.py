@@ -1,8 +1,6 @@
 """Offices: one without a release, and one whose table has spent its cap, released once and put back for every test."""
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import duckdb
 import pytest
@@ -13,7 +11,7 @@ from tests.support.office import ROWS, Office
 
 
 @pytest.fixture
-def fresh(tmp_path: Path, own_home: Path) -> Iterator[Office]:
+def fresh(tmp_path, own_home):
     """Give a folder with a table, a codebook and an empty store, which is open all the time."""
     (tmp_path / "people.csv").write_text("home,work\n" + ROWS)
     (tmp_path / "homes.csv").write_text("home\na0\na1\n")
@@ -22,7 +20,7 @@ def fresh(tmp_path: Path, own_home: Path) -> Iterator[Office]:
 
 
 @pytest.fixture(scope="session")
-def _spent(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def _spent(tmp_path_factory):
     """Release a table, which is in a DuckDB file too; return its folder, and a copy of it."""
     top = tmp_path_factory.mktemp("office")
     place, kept = top / "place", top / "kept"
@@ -38,7 +36,7 @@ def _spent(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def office(_spent: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
+def office(_spent, monkeypatch):
     """Give the folder as it was when everything that its people can give had been spent; the store is open all the time."""
     place, kept = _spent
     shutil.rmtree(place)

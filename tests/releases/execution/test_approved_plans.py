@@ -2,8 +2,6 @@
 
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -21,31 +19,30 @@ from storage.errors import BudgetExceeded, BudgetNotAsApproved, InputError, Spec
 from storage.ledger.events import head
 from storage.releases.register import how_to_go_on
 from tasks.words.numbers import rounded_down
-from tests.support.office import Office
 
 CAP = {"epsilon": 5.0, "delta": 1e-6}
 
 
-def spec_of(office: Office, **more: Any) -> Path:
+def spec_of(office, **more):
     """Write a spec of which several releases fit the cap, and that reads a codebook."""
     hierarchy = {"home": {"table": "homes.csv", "levels": ["home"]}, "work": {"values": ["b0", "b1", "b2"]}}
     return office.spec("people", "people.csv", **{"budget": CAP, "hierarchy": hierarchy, **more})
 
 
-def approved(office: Office, spec: Path, name: str = "plan.json") -> Path:
+def approved(office, spec, name="plan.json"):
     """Write the plan of a spec as JSON, or as a page."""
     text = plan_page(spec) if name.endswith(".html") else json.dumps(json_object(plan(spec)))
     (office.folder / name).write_text(text)
     return office.folder / name
 
 
-def events() -> int:
+def events():
     """Return how many events the ledger has."""
     with store() as con:
         return head(con).length
 
 
-def plan_fingerprint(file: Path) -> str:
+def plan_fingerprint(file):
     """Return the fingerprint that a plan states, read as text."""
     return file.read_text().split('"fingerprint": "')[1].split('"')[0]
 

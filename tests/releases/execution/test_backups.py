@@ -19,11 +19,11 @@ from storage.ledger.events import note
 from storage.machine.fingerprints import KEY
 from storage.machine.locks import held
 from storage.releases.register import find_release, list_releases
-from storage.releases.shards import CLOSED, GIVEN_UP, OPEN, Turn, list_turns
-from tests.support.office import ROWS, Office
+from storage.releases.shards import CLOSED, GIVEN_UP, OPEN, list_turns
+from tests.support.office import ROWS
 
 
-def elsewhere(office: Office, monkeypatch: pytest.MonkeyPatch) -> Path:
+def elsewhere(office, monkeypatch):
     """Lose the store, and let another folder be TRELLIS_HOME."""
     shutil.rmtree(office.folder / "home")
     home = office.folder / "new-home"
@@ -61,10 +61,10 @@ def test_a_restored_store_is_the_same(office, monkeypatch):
     assert {path.stat().st_mode & 0o077 for path in home.rglob("*")} == {0}
 
 
-def stopped(office: Office, at: str) -> str:
+def stopped(office, at):
     """Release other people's table until a step, which fails; return the id."""
 
-    def interrupted(*_: object) -> None:
+    def interrupted(*_):
         raise StoreError("stopped here")
 
     (office.folder / "others.csv").write_text("home,work\n" + ROWS + "a0,b0\n")
@@ -109,7 +109,7 @@ def test_turns_are_kept(office, monkeypatch):
     assert (found.ok, found.given_up) == (True, 1)
 
 
-def turns_of_all() -> dict[str, list[Turn]]:
+def turns_of_all():
     """Return the turns of every release."""
     with store() as con:
         return {listed.id: list_turns(con, listed.id) for listed in list_releases(con)}
@@ -129,7 +129,7 @@ def test_a_store_that_changes_meanwhile_is_not_backed_up(tmp_path, monkeypatch):
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     copy_files = backups._copy_files
 
-    def copied_while_a_release_begins(target: Path, *, vaults: bool) -> None:
+    def copied_while_a_release_begins(target, *, vaults):
         copy_files(target, vaults=vaults)
         with store() as con, transaction(con):
             note(con, "table", "another", table="trips.csv")

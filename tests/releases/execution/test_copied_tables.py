@@ -2,7 +2,6 @@
 
 import shutil
 from functools import partial
-from pathlib import Path
 
 import duckdb
 import pytest
@@ -16,11 +15,11 @@ from storage.errors import BudgetExceeded, SpecError, StoreError, TrellisError, 
 from storage.ledger.events import head, read_books
 from storage.ledger.recognition import known_contents
 from storage.machine.fingerprints import KEY
-from storage.releases.register import Release, find_release
-from tests.support.office import ROWS, Office
+from storage.releases.register import find_release
+from tests.support.office import ROWS
 
 
-def rewritten(folder: Path) -> str:
+def rewritten(folder):
     """Write the rows elsewhere, in another order, with other line ends and quotes."""
     (folder / "elsewhere").mkdir()
     rows = "".join(f'"{row}"\r\n'.replace(",", '","') for row in sorted(ROWS.splitlines()))
@@ -28,14 +27,14 @@ def rewritten(folder: Path) -> str:
     return "elsewhere/trips.csv"
 
 
-def as_view(folder: Path) -> str:
+def as_view(folder):
     """Show the file by a view of a DuckDB file."""
     with duckdb.connect(str(folder / "views.duckdb")) as con:
         con.execute(f"CREATE VIEW trips AS FROM read_csv('{folder / 'people.csv'}')")
     return "views.duckdb::trips"
 
 
-def as_link(folder: Path, kind: str) -> str:
+def as_link(folder, kind):
     """Give the file another name, or point to it."""
     getattr(folder / "linked.csv", f"{kind}_to")(folder / "people.csv")
     return "linked.csv"
@@ -126,7 +125,7 @@ def test_a_table_that_changed_leaves_the_head_as_it_was(office):
         assert head(con).length == before.length + 1
 
 
-def reserved(office: Office, **more: object) -> Release:
+def reserved(office, **more):
     """Reserve a release of a table of its own, and go no further."""
     (office.folder / "own.csv").write_text("home,work\na1,b1\n")
     plan = office.plan("own", "own.csv")

@@ -6,12 +6,12 @@ from flows.api import release
 from flows.release import SPECS, _question
 from storage.database.connections import store, transaction
 from storage.releases.register import open_run, set_state
-from tests.support.office import ROWS, Office
+from tests.support.office import ROWS
 from tests.support.spec import SPEC
 
 
 @pytest.fixture
-def folder(fresh: Office, monkeypatch: pytest.MonkeyPatch) -> Office:
+def folder(fresh, monkeypatch):
     """Give the folder of specs that deployments may release."""
     monkeypatch.setenv(SPECS, str(fresh.folder))
     return fresh

@@ -4,10 +4,8 @@ import email
 import email.policy
 import json
 import os
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any
 
 import pytest
 from aiosmtpd.controller import Controller
@@ -26,18 +24,18 @@ SECRET = "s3cret"  # noqa: S105 (of servers that this file starts)
 
 
 @pytest.fixture
-def posted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+def posted(monkeypatch):
     """Serve a web hook, and name it in TRELLIS_NOTIFY behind an address that is not understood; yield what arrives there."""
-    notices: list[dict[str, Any]] = []
+    notices = []
 
     class Hook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             notices.append({key: body[key] for key in ("title", "message", "type")})
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_):
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hook)
@@ -57,10 +55,10 @@ def posted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
 class Mailbox:
     """Keeps the mails that a server receives."""
 
-    def __init__(self) -> None:
-        self.mails: list[Any] = []
+    def __init__(self):
+        self.mails = []
 
-    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802 (aiosmtpd's name)
+    async def handle_DATA(self, _server, _session, envelope):  # noqa: N802 (aiosmtpd's name)
         """Take a mail."""
         self.mails.append((envelope.rcpt_tos, email.message_from_bytes(envelope.content, policy=email.policy.default)))
         return "250 OK"
@@ -71,7 +69,7 @@ def test_how_a_release_ends_is_told_once(fresh, posted, monkeypatch, capfd):
     spec = fresh.spec("first", "people.csv")
     with monkeypatch.context() as patch:
 
-        def interrupt(*_: object) -> None:
+        def interrupt(*_):
             raise Interrupted("stopped")
 
         patch.setattr("flows.run.driver._finish", interrupt)

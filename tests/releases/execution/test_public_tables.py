@@ -1,7 +1,6 @@
 """Every public table that a release reads is the same from the plan to the last day of a series, whatever it is for."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -15,11 +14,10 @@ from storage.errors import InputError
 from storage.releases.register import find_release
 from tasks.ingest.task import ingest
 from tests.support.households import PRIVACY as OF_HOMES
-from tests.support.office import Office
 
 
 @pytest.fixture
-def office(fresh: Office) -> Office:
+def office(fresh):
     """Give a folder with a table, and every kind of public table."""
     square = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]]}
     towns = [{"type": "Feature", "properties": {"code": "a0"}, "geometry": square}]
@@ -36,7 +34,7 @@ def office(fresh: Office) -> Office:
     return fresh
 
 
-def of_people(office: Office) -> Path:
+def of_people(office):
     """Write the spec of a table of people, with a codebook, names, shapes and a derived column."""
     home = {"table": "homes.csv", "levels": ["home"], "labels": "names.csv", "boundaries": {"home": "homes.geojson"}}
     return office.spec(
@@ -49,7 +47,7 @@ def of_people(office: Office) -> Path:
     )
 
 
-def of_groups(office: Office) -> Path:
+def of_groups(office):
     """Write the spec of a table of families, with a list of them."""
     return office.spec(
         "families",

@@ -2,13 +2,10 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 import flows.run.driver
@@ -18,11 +15,11 @@ from flows.console.plan_view import show_plan
 from flows.console.release_view import show_one
 from flows.forecast.answer import plan_answer
 from flows.planning.admission import admission, resumable_release
-from flows.planning.plan import Plan, make_plan
-from flows.run.driver import finish_release, make_release, rehearse
+from flows.planning.plan import make_plan
+from flows.run.driver import rehearse
 from flows.run.ending import abandon_release
 from flows.run.reservation import new_release, reserve_release
-from flows.run.runner import report_nothing, submit_to
+from flows.run.runner import submit_to
 from flows.specification.file import load_spec
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
@@ -31,12 +28,13 @@ from storage.machine.locks import held
 from storage.releases.register import set_state, state_of
 from tasks.folder.verify.folder import verify
 from tasks.synthesize.areas import write_country
-from tasks.synthesize.country import draw_country
+from tests.support.cases import country_of
 from tests.support.folders import rewrite
+from tests.support.runs import finish, make
 from tests.support.spec import SPEC as COUNTRY
 from tests.support.spec import spec_in
 
-SPEC: dict[str, Any] = COUNTRY | {
+SPEC = COUNTRY | {
     "name": "jobs",
     "dataset": "made-up-jobs",
     "release": {"tree": "destination", "finest": "region"},
@@ -53,22 +51,21 @@ class World:
     first: str = ""  # the release that is superseded
     second: str = ""  # the one that supersedes it
 
-    def plan(self, **keys: Any) -> Plan:
+    def plan(self, **keys):
         """Return the plan of a spec."""
         return make_plan(load_spec(spec_in(self.place, SPEC | keys)))
 
-    def release(self, **keys: Any) -> str:
+    def release(self, **keys):
         """Make the release of a spec; return its id."""
         plan = self.plan(**keys)
         release = new_release(plan)
-        with ThreadPoolExecutor(1) as threads:
-            make_release(plan, release, submit_to(threads), report_nothing)
+        make(plan, release, threads=1)
         return release.id
 
-    def failed(self, at: str, **keys: Any) -> str:
+    def failed(self, at, **keys):
         """Make a release that fails at a step; return its id."""
 
-        def stop(*_: object, **_keys: object) -> None:
+        def stop(*_, **_keys):
             raise StoreError("The disk is full.")
 
         with pytest.MonkeyPatch.context() as patch:
@@ -80,11 +77,10 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def made(tmp_path_factory):
     """Make a release and its revision."""
     place = tmp_path_factory.mktemp("revised") / "place"
-    country = draw_country(regions=2, provinces=2, municipalities=4, people=200, generator=np.random.default_rng(5))
-    write_country(country, place / "data")
+    write_country(country_of(200, 5), place / "data")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(place / "home"))
         first = World(place).release()
@@ -92,7 +88,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.fixture
-def world(made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(made, tmp_path, monkeypatch):
     """Return a copy of that world, which may be changed; its store is open all the time."""
     place = tmp_path / "place"
     shutil.copytree(made.place, place)
@@ -225,8 +221,8 @@ def test_a_failed_revision_gives_way_for_good(world):
     waiting = world.failed("_validate", supersedes=world.second)
     assert show_answer(world.second).superseded_by is None
     third = world.release(supersedes=world.second)
-    with ThreadPoolExecutor(1) as threads, pytest.raises(UsageError, match=f"{third} supersedes it now") as refused:
-        finish_release(waiting, submit_to(threads), report_nothing)
+    with pytest.raises(UsageError, match=f"{third} supersedes it now") as refused:
+        finish(waiting, threads=1)
     assert f"`trellis abandon {waiting}`" in refused.value.hint
     assert abandon_release(waiting).deleted
     assert show_answer(world.second).superseded_by == third
@@ -241,15 +237,14 @@ def test_what_is_out_keeps_its_place(world):
     with pytest.raises(UsageError, match="folder is there") as refused:
         abandon_release(waiting)
     assert f"`trellis rerun {waiting}`" in refused.value.hint
-    with ThreadPoolExecutor(1) as threads:
-        finish_release(waiting, submit_to(threads), report_nothing)
+    finish(waiting, threads=1)
     assert show_answer(world.second).superseded_by == waiting
 
 
 def test_a_chain_that_was_changed_is_found(world):
     """`verify` finds a manifest that is not as its spec; the audit one that is not as the store, what is not there or later, and a fork."""
 
-    def found_after(release: str, supersedes: str | None) -> list[tuple[str | None, str]]:
+    def found_after(release, supersedes):
         with store() as con:
             con.execute("UPDATE releases SET supersedes = ? WHERE id = ?", [supersedes, release])
         return [(entry.release, entry.reason) for entry in audit_answer().findings]

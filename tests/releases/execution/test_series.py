@@ -3,13 +3,11 @@
 import asyncio
 import math
 import shutil
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -34,7 +32,7 @@ from flows.run.runner import submit_to
 from flows.run.series import declare_series, foresee_series
 from flows.specification.file import load_spec
 from flows.specification.sections.schedule import MOST_RELEASES, day_of, days_of_series
-from storage.database.connections import Connection, store, transaction
+from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError
 from storage.ledger.books import Asked, Claim, Series
 from storage.ledger.events import Reservation, advance, head, read_books
@@ -42,10 +40,10 @@ from storage.ledger.spending import Contributions, Spending
 from storage.releases.parts import Part
 from storage.releases.register import find_release, list_releases, set_state, state_of
 from tasks.accounting.accountants import ACCOUNTANTS
-from tasks.accounting.allocation import Allocation, Measurement, uniform
+from tasks.accounting.allocation import Allocation, uniform
 from tasks.accounting.conversions import zcdp_epsilon
 from tasks.synthesize.areas import write_country
-from tasks.synthesize.country import draw_country
+from tests.support.cases import country_of
 from tests.support.ledger import cap_at, events_of, replace_ledger
 from tests.support.spec import SPEC as COUNTRY
 
@@ -109,13 +107,13 @@ def test_a_series_ends_on_its_last_day(place):
 # what a series costs --------------------------------------------------------------------------------------------------
 
 
-def guarantee_at(accountant: str, rho: Fraction, squares: tuple[int, ...]) -> Guarantee:
+def guarantee_at(accountant, rho, squares):
     """Return a guarantee of some noise; its own ε does not matter here."""
     measurements = Allocation(uniform(len(squares)), squares).measurements(rho)
     return Guarantee(ACCOUNTANTS[accountant], 1.0, DELTA, measurements)
 
 
-def true_delta(measurements: Sequence[Measurement], epsilon: float) -> float:
+def true_delta(measurements, epsilon):
     """Return δ at ε of discrete Gaussians of one σ, computed from their probabilities with nothing rounded."""
     # Of one, at x, the privacy loss is (1 - 2x) / 2σ²; of k together it depends on their sum, a k-fold convolution.
     [sigma] = {measurement.sigma for measurement in measurements}
@@ -151,7 +149,7 @@ def test_a_series_without_pld_converts_the_sum_of_its_rho(accountant, rho, relea
     """By the other accountants it is Proposition 12 of Canonne, Kamath and Steinke at the sum, minimised by hand."""
     epsilon = epsilon_of_series(guarantee_at(accountant, rho, (2, 2)), releases, DELTA)
 
-    def at(log_of_alpha_less_one: float) -> float:
+    def at(log_of_alpha_less_one):
         alpha = 1 + math.exp(log_of_alpha_less_one)
         return alpha * releases * float(rho) + math.log1p(-1 / alpha) - math.log(alpha * DELTA) / (alpha - 1)
 
@@ -164,7 +162,7 @@ def test_a_series_without_pld_converts_the_sum_of_its_rho(accountant, rho, relea
 CAP = cap_at(1.0, DELTA)
 
 
-def declare_of(con: Connection, rho: Fraction, epsilon: float, ids: Sequence[str] = ("a", "b", "c")) -> None:
+def declare_of(con, rho, epsilon, ids=("a", "b", "c")):
     """Declare a series of releases of two levels that costs so much ρ in all, and states ε of itself."""
     share = rho / len(ids) / LEVELS
     levels = [Part(level, {}, 2, False, share, 1.5, 2, 3.0) for level in range(LEVELS)]
@@ -230,7 +228,7 @@ def test_a_series_that_stood_by_its_own_statement_gives_nothing_back_once_any_of
 # what a spec declares, and the audit ----------------------------------------------------------------------------------
 
 
-SPEC: dict[str, Any] = COUNTRY | {
+SPEC = COUNTRY | {
     "name": "monthly",
     "hierarchy": {"table": "data/codebook.csv", "levels": ["region", "municipality"]},
     "release": {"tree": "destination", "finest": "region"},
@@ -250,33 +248,32 @@ class Place:
 
     folder: Path
 
-    def write(self, **keys: Any) -> Path:
+    def write(self, **keys):
         """Write the spec, with other keys, and return its path."""
         path = self.folder / "spec.yaml"
         path.write_text(yaml.safe_dump(SPEC | keys))
         return path
 
-    def declare(self, now: datetime = NOW, **keys: Any) -> Series:
+    def declare(self, now=NOW, **keys):
         """Declare the series of the spec, with other keys."""
         return declare_series(make_plan(load_spec(self.write(**keys))), now)
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self):
         """Return the events of the ledger."""
         with store() as con:
             return events_of(con)
 
 
 @pytest.fixture(scope="module")
-def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def country(tmp_path_factory):
     """Write a made-up country, and return its folder."""
     folder = tmp_path_factory.mktemp("country")
-    drawn = draw_country(regions=2, provinces=3, municipalities=6, people=200, generator=np.random.default_rng(3))
-    write_country(drawn, folder / "data")
+    write_country(country_of(200, 3), folder / "data")
     return folder
 
 
 @pytest.fixture
-def place(country: Path, own_home: Path) -> Iterator[Place]:
+def place(country, own_home):
     """Return the country with a store of its own, which is open all the time."""
     with store():
         yield Place(country)
@@ -372,9 +369,9 @@ def test_another_spec_waits_until_the_series_is_over(place):
 
 def test_a_series_that_was_declared_a_moment_ago_is_not_declared_again(place, monkeypatch):
     """Where another declares it between the look and the reservation, its series is returned and nothing is added."""
-    ahead: list[Series] = []
+    ahead = []
 
-    def declared_meanwhile(*arguments: Any) -> list[date]:
+    def declared_meanwhile(*arguments):
         monkeypatch.setattr(flows.run.series, "days_of_series", days_of_series)
         ahead.append(place.declare())
         return days_of_series(*arguments)
@@ -385,7 +382,7 @@ def test_a_series_that_was_declared_a_moment_ago_is_not_declared_again(place, mo
 
 
 @pytest.fixture(scope="module")
-def declared(country: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def declared(country, tmp_path_factory):
     """Declare a series that stands by its own statement, and return its store's folder."""
     home = tmp_path_factory.mktemp("declared") / "home"
     with pytest.MonkeyPatch.context() as patch:
@@ -395,14 +392,14 @@ def declared(country: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def spoilable(country: Path, declared: Path, tmp_path: Path, own_home: Path) -> Iterator[Place]:
+def spoilable(country, declared, tmp_path, own_home):
     """Return a copy of that store, which is open all the time."""
     shutil.copytree(declared, tmp_path / "home")
     with store():
         yield Place(country)
 
 
-def spoilt(events: list[dict[str, Any]]) -> dict[str, tuple[int | None, str, list[dict[str, Any]]]]:
+def spoilt(events):
     """Return, by name, what may be done to the ledger of a series, where it is to be found, and by which words."""
     opened, series, *made = events
     first, second, third = made
@@ -414,7 +411,7 @@ def spoilt(events: list[dict[str, Any]]) -> dict[str, tuple[int | None, str, lis
     between = {"event": "vault deleted", "release": IDS[0]}
     less, lost, stray = "do not guarantee", "missing from its series", "does not belong to series"
 
-    def stating(**keys: Any) -> list[dict[str, Any]]:
+    def stating(**keys):
         return [opened, series | keys, *made]
 
     return {

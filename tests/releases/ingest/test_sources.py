@@ -6,7 +6,7 @@ import sqlite3
 import sys
 import zipfile
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import date
 from functools import partial
 from hashlib import sha256
@@ -37,7 +37,7 @@ from tasks.ingest.codebook import read_codebook
 from tasks.ingest.contents import fingerprints, read_content, same_content
 from tasks.ingest.sources import matrices
 from tasks.ingest.sources.locations import sha256_at, table_at
-from tasks.ingest.tables import Table, identifier, opened, same_table, text_columns
+from tasks.ingest.tables import Table, identifier, opened, reader, same_table, text_columns
 from tests.support.postgresql import PASSWORD, USER
 from tests.support.tables import (
     AREAS,
@@ -234,6 +234,25 @@ def test_a_codebook_is_known_by_its_rows_alone(place, ending):
         assert table_at("hierarchy.table", f"less.{ending}::areas", place.folder).sha256() != wanted
     assert place.ingested(codebook=path.name if ending == "xlsx" else f"{path.name}::areas") == GOOD
     assert {*place.plan(codebook=f"{path.name}::areas").terms.codebooks.values()} == {wanted}
+
+
+def test_public_tables_of_one_name_are_open_at_once(place):
+    """Each is read as it is, in files of every kind, while the others are open, as threads have them; and so it is after it has changed."""
+    locations = [f"{of}.{ending}::areas" for of in "ab" for ending in ENDINGS] + ["a.csv", "b.csv"]
+    for version in "12":
+        with ExitStack() as together:
+            scans = []
+            for location in locations:
+                code, file = f"{location[0]}{version}", place.folder / location.partition("::")[0]
+                if file.suffix == ".csv":
+                    file.write_text(f"area\n{code}\n")
+                else:
+                    write(file, {"areas": [("area",), (code,)]})
+                table = table_at("hierarchy.table", location, place.folder)
+                con = together.enter_context(reader(table))
+                scans.append((code, con, together.enter_context(opened(con, table))))
+            for code, con, rows in scans:
+                assert con.sql(f"FROM {rows.scan(['area'])}").fetchall() == [(code,)]
 
 
 def test_what_is_read_is_what_it_is(place):

@@ -1,10 +1,7 @@
 """Laws of every family of releases, by every law of noise and for every kind of neighbours, in memory."""
 
-from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,34 +11,30 @@ import yaml
 from flows.answers.audit import audit_answer
 from flows.answers.verify import verify_answer
 from flows.api import release
-from flows.planning.plan import Plan
-from flows.trials.in_memory import Trial
 from storage.database.connections import store
 from storage.tables import column_name, flat_features
 from tasks.folder.publish.views import view_table
 from tasks.mechanisms import MECHANISMS
-from tasks.tree.axis import IntArray
 from tests.support import ages, households, town
 from tests.support.cases import case_csv
+from tests.support.making import no_noise
 from tests.support.passes import check_rows, counts_of, try_spec
 from tests.support.spec import spec_in
 
 pytestmark = pytest.mark.usefixtures("own_home")
 
-Keys = dict[str, Any]
-Write = Callable[[Path], Keys]  # writes the tables of a family to a folder, and returns the keys of its spec
 thorough = pytest.mark.thorough
 
 
-def of_trips(**changes: Any) -> Write:
+def of_trips(**changes):
     """Return what writes trips between municipalities."""
     return lambda folder: case_csv(folder).keys | changes
 
 
-def of_town(zones: str = "", **changes: Any) -> Write:
+def of_town(zones="", **changes):
     """Return what writes the town, whose features take turns, with its views or without, and with a codebook of its own if any."""
 
-    def write(folder: Path) -> Keys:
+    def write(folder):
         made = town.Town(folder)
         if zones:
             (folder / "zones.csv").write_text(zones)
@@ -52,30 +45,30 @@ def of_town(zones: str = "", **changes: Any) -> Write:
     return write
 
 
-def of_people(of: Callable[[pl.DataFrame], pl.DataFrame] = lambda people: people, **changes: Any) -> Write:
+def of_people(of=lambda people: people, **changes):
     """Return what writes people by zone and age, an ordered axis."""
 
-    def write(folder: Path) -> Keys:
+    def write(folder):
         of(ages.draw_people()).write_csv(folder / "people.csv")
         return ages.SPEC | changes
 
     return write
 
 
-def of_homes(of: Callable[[pl.DataFrame], pl.DataFrame] = lambda homes: homes, **changes: Any) -> Write:
+def of_homes(of=lambda homes: homes, **changes):
     """Return what writes homes in counties, which are counted by their size."""
 
-    def write(folder: Path) -> Keys:
+    def write(folder):
         households.write_tables(folder, of(households.draw_homes()))
         return households.SPEC | changes
 
     return write
 
 
-def nobody(write: Write) -> Write:
+def nobody(write):
     """Return what empties the confidential table of a family."""
 
-    def written(folder: Path) -> Keys:
+    def written(folder):
         keys = write(folder)
         table = folder / keys["input"]["table"]
         table.write_text(table.read_text().splitlines()[0] + "\n")
@@ -84,20 +77,20 @@ def nobody(write: Write) -> Write:
     return written
 
 
-NO_VIEWS: Keys = {"release__views": None, "derived": None}
+NO_VIEWS = {"release__views": None, "derived": None}
 ONE_NATION = "nation,district,block,zone\n" + "".join(f"N,{district},b{zone},{zone}\n" for district, zone in town.ZONES)
 
 
-def in_one(*names: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
+def in_one(*names):
     """Return what gives all people the code 0."""
     return lambda people: people.with_columns(pl.lit("0").alias(name) for name in names)
 
 
-def dotted(views: Any) -> Write:
+def dotted(views):
     """Return what writes the town with dots in the names of its features."""
     codebook = {"table": "zones.csv", "levels": ["district", "zone"]}
 
-    def write(folder: Path) -> Keys:
+    def write(folder):
         keys = town.Town(folder).keys(
             input={"table": "trips.csv", "features": ["a.from", "a.to"], "count": "n"},
             hierarchy={"a.from": codebook, "a.to": codebook},
@@ -111,7 +104,7 @@ def dotted(views: Any) -> Write:
     return write
 
 
-def of_one_country(folder: Path) -> Keys:
+def of_one_country(folder):
     """Write homes in regions of which a level repeats everything, and another one the counties."""
     keys = of_homes()(folder)
     rows = [{"nation": "all", "county": county, "part": f"{county}'s"} for county in ("A1", "A2", "B1", "B2")]
@@ -123,7 +116,7 @@ def of_one_country(folder: Path) -> Keys:
     return keys | {"hierarchy": region, **ends}
 
 
-UNLISTED: Keys = {
+UNLISTED = {
     "hierarchy": {"from": {"levels": ["zone"]}, "to": {"table": "zones.csv", "levels": ["district", "zone"]}},
     "release": {"order": ["to.district", "from", "to"]},
 }
@@ -132,8 +125,8 @@ ON_EVERY_NODE = [name for name, recipe in MECHANISMS.items() if recipe.split or 
 COUNTING_GROUPS = [name for name, recipe in MECHANISMS.items() if recipe.counts_groups]
 WITH_LIST = [name for name in COUNTING_GROUPS if MECHANISMS[name].takes_list]
 
-# what is released: the table and the spec, and the mechanisms that it is released by
-FAMILIES: dict[str, tuple[Write, list[str]]] = {
+# what is released: what writes its tables to a folder and returns the keys of its spec, and the mechanisms by which it is
+FAMILIES = {
     "trips": (of_trips(), [*WALKED, "gaussian", "stability_histogram"]),
     "features in turn": (of_town(**NO_VIEWS), ["inftda_reconciled", "inftda_shrunk"]),
     "levels that repeat": (
@@ -150,25 +143,25 @@ FAMILIES: dict[str, tuple[Write, list[str]]] = {
 }
 
 
-def of_counties(largest: int = households.LARGEST, region: str = "county", **changes: Any) -> Write:
+def of_counties(largest=households.LARGEST, region="county", **changes):
     """Return what writes homes, of which some sizes are counted in some regions."""
     return of_homes(release={"group_sizes": {"region": region, "largest": largest}}, **changes)
 
 
-ONE_CODE: Keys = {"zone": {"values": ["n", "s"]}, "age": {"ordered": 1}}
-NO_POWERS: Keys = {"zone": {"ordered": ["n", "s"]}, "age": {"ordered": 11, "branching": 3}}
+ONE_CODE = {"zone": {"values": ["n", "s"]}, "age": {"ordered": 1}}
+NO_POWERS = {"zone": {"ordered": ["n", "s"]}, "age": {"ordered": 11, "branching": 3}}
 ONE_COUNTRY = "country,district,zone\n" + "".join(f"X,{district},{zone}\n" for district, zone in town.ZONES)
-MEETING: Keys = {"home": {"to": "country"}, "starts": {"from": "district", "to": "country"}, "ends": {"to": "zone"}}
-BY_CODE: Keys = {"hierarchy": {"region": {"values": ["A1", "A2", "B1", "B2", "B3"]}}}
-OF_COUNTY: Keys = {"input": households.SPEC["input"] | {"region": "county"}}
+MEETING = {"home": {"to": "country"}, "starts": {"from": "district", "to": "country"}, "ends": {"to": "zone"}}
+BY_CODE = {"hierarchy": {"region": {"values": ["A1", "A2", "B1", "B2", "B3"]}}}
+OF_COUNTY = {"input": households.SPEC["input"] | {"region": "county"}}
 
-ONE_AGE: Keys = {"hierarchy": {"zone": ages.GRID["hierarchy"]["zone"], "age": {"ordered": 1}}}
-ONE_LEAF: Keys = {"hierarchy": {"zone": {"ordered": ["0"]}, "age": {"ordered": 1}}}
-GROUPS_AT_ONCE: Keys = {"csv": "every_level", "records": True, "intervals": {"simultaneous": True}}
-OF_MEETING: Keys = {"derived": None, "release": {"order": ["from", "to"], "views": MEETING}}
+ONE_AGE = {"hierarchy": {"zone": ages.GRID["hierarchy"]["zone"], "age": {"ordered": 1}}}
+ONE_LEAF = {"hierarchy": {"zone": {"ordered": ["0"]}, "age": {"ordered": 1}}}
+GROUPS_AT_ONCE = {"csv": "every_level", "records": True, "intervals": {"simultaneous": True}}
+OF_MEETING = {"derived": None, "release": {"order": ["from", "to"], "views": MEETING}}
 
 # at the edge of what is allowed
-EDGES: dict[str, tuple[Write, list[str]]] = {
+EDGES = {
     "ages of nobody": (nobody(of_people()), ON_EVERY_NODE),
     "a grid of nobody": (nobody(of_people(**ages.GRID)), ON_EVERY_NODE),
     "ages of nobody without noise": (nobody(of_people(privacy=ages.PRIVACY | {"epsilon": 240.0})), ON_EVERY_NODE),
@@ -199,7 +192,7 @@ EDGES: dict[str, tuple[Write, list[str]]] = {
 }
 
 
-def listed(table: dict[str, tuple[Write, list[str]]], *, of_all: bool) -> list[Any]:
+def listed(table, *, of_all):
     """Return the mechanisms of a table with all their laws and neighbours, or with the first law and one kind of neighbours."""
     return [
         pytest.param(write, mechanism, law, neighbours, id=f"{family} by {mechanism}, {law}, {neighbours}")
@@ -211,10 +204,10 @@ def listed(table: dict[str, tuple[Write, list[str]]], *, of_all: bool) -> list[A
 
 
 @pytest.fixture
-def spec_of(tmp_path: Path) -> Callable[..., Path]:
+def spec_of(tmp_path):
     """Return what writes the tables and the spec of a family."""
 
-    def written(write: Write, mechanism: str, law: str, neighbours: str, **privacy: Any) -> Path:
+    def written(write, mechanism, law, neighbours, **privacy):
         spec = write(tmp_path) | {"mechanism": mechanism, "budget": {"epsilon": 1e4, "delta": 1e-3}}
         spec["privacy"] = spec["privacy"] | {"neighbours": neighbours, **privacy}
         spec["privacy"].pop("accountant", None)
@@ -229,19 +222,15 @@ def spec_of(tmp_path: Path) -> Callable[..., Path]:
 RELEASED = ("write", "mechanism", "law", "neighbours")
 
 
-def check(plan: Plan, trial: Trial) -> None:
+def check(plan, trial):
     """Check that rows and views are whole, add up, and lie within their intervals, of which those that hold at once are wider."""
     check_rows(trial, is_nested=True)
-    if not is_calibrated(plan):  # its views are read from the store alone
+    is_calibrated = plan.named_views and plan.levels[-1].source is None and plan.mechanism.finish
+    if not is_calibrated:  # views to which levels are calibrated are read from the store alone
         check_views(plan, trial)
 
 
-def is_calibrated(plan: Plan) -> bool:
-    """Return whether levels are calibrated to views, and not settled with them."""
-    return bool(plan.named_views) and plan.levels[-1].source is None and plan.mechanism.finish is not None
-
-
-def check_views(plan: Plan, trial: Trial) -> None:
+def check_views(plan, trial):
     """Check that views have every cell once, in order, and are sums of one another and of the leaves, unless those are calibrated to them."""
     parts = {part.level: part for part in (*plan.levels, *plan.views)}
     tables = [pl.DataFrame({"count": trial.released[0].counts}), leaves_of(plan, trial)]
@@ -261,14 +250,14 @@ def check_views(plan: Plan, trial: Trial) -> None:
             assert added_up(fine, codes) == added_up(coarse, codes)
 
 
-def added_up(table: pl.DataFrame, codes: list[str]) -> dict[tuple[str, ...], int]:
+def added_up(table, codes):
     """Return what a table counts by some of its codes, without cells of 0."""
     if not codes:
         return {(): table["count"].sum()}
     return {tuple(row[:-1]): row[-1] for row in table.group_by(codes).agg(pl.sum("count")).iter_rows() if row[-1]}
 
 
-def leaves_of(plan: Plan, trial: Trial) -> pl.DataFrame:
+def leaves_of(plan, trial):
     """Return the finest level with the codes of all levels, and those of the town's derived column if it has one."""
     tree, flat = trial.job.tree, flat_features(yaml.safe_load(plan.file.text))
     nodes, codes = trial.released[-1], dict[str, pl.Series]()
@@ -302,12 +291,7 @@ def test_counts_add_up_and_are_sealed_as_they_are_charged(spec_of, write, mechan
         assert trial.released[0].counts.tolist() == table.levels[0].true_counts.tolist()
 
 
-def no_noise(true_counts: IntArray, scale: float, threshold: int | None = None) -> Any:
-    """Add nothing, and keep everything."""
-    return true_counts.copy() if threshold is None else (np.arange(len(true_counts)), true_counts.copy())
-
-
-def far_below(true_counts: IntArray, scale: float, threshold: int | None = None) -> Any:
+def far_below(true_counts, scale, threshold=None):
     """Return noisy counts far below zero, none of which reaches a threshold."""
     noisy = true_counts - 100_000
     return noisy if threshold is None else (np.zeros(0, dtype=np.int64), noisy[:0])

@@ -2,12 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,18 +18,16 @@ import tasks.format.csv
 import tasks.format.tables
 import tasks.validate.size
 from flows.answers.verify import verify_answer
-from flows.api import PublishedRelease, release
+from flows.api import release
 from flows.planning.plan import make_plan
-from flows.run.driver import finish_release, make_release
 from flows.run.reservation import new_release
-from flows.run.runner import report_nothing, submit_to
 from flows.specification.file import load_spec
 from storage.database.connections import store
 from storage.errors import StageFailed, TrellisError
-from storage.releases.register import find_release, list_releases
 from storage.tables import SIGNAL
 from tasks.folder.verify.folder import verify
 from tests.support.folders import published, with_sums
+from tests.support.runs import finish, make
 from tests.support.spec import SPEC, spec_in
 
 WITH_PAGES = True
@@ -63,7 +58,7 @@ class City:
     folder: Path
     true: pl.DataFrame
 
-    def spec(self, **keys: Any) -> Path:
+    def spec(self, **keys):
         """Write a spec of all features, without noise."""
         codebook = {"table": "zones.csv", "levels": ["district", "zone"]}
         spec = {
@@ -80,14 +75,14 @@ class City:
         path.write_text(yaml.safe_dump(spec))
         return path
 
-    def marginal(self, order: list[str]) -> pl.DataFrame:
+    def marginal(self, order):
         """Return the true counts of what some entries refine, sorted by their codes."""
         columns = [column for entry, column in COLUMNS.items() if entry in order]
         if not columns:
             return pl.DataFrame({"count": [TRIPS]}, schema={"count": pl.Int64})
         return self.true.group_by(columns).agg(pl.len().cast(pl.Int64).alias("count")).sort(columns)
 
-    def check_levels(self, folder: Path) -> None:
+    def check_levels(self, folder):
         """Check that level k of a release without noise is the true table of what the first k entries refine."""
         for level in range(len(ORDER) + 1):
             table = pl.read_parquet(folder / "counts" / f"level_{level}.parquet").drop("low", "high", SIGNAL)
@@ -96,12 +91,12 @@ class City:
 
 
 @pytest.fixture
-def city(tmp_path: Path, own_home: Path) -> City:
+def city(tmp_path, own_home):
     """Return a folder with made-up trips, most of them between few zones, and a store of its own."""
     return city_in(tmp_path)
 
 
-def city_in(folder: Path) -> City:
+def city_in(folder):
     """Write made-up trips and the codebook of their zones, and return what is true of them, with every level."""
     generator = np.random.default_rng(8)
     ends = {end: generator.choice(5, size=TRIPS, p=[0.5, 0.3, 0.15, 0.05, 0.0]) for end in ("from", "to")}
@@ -119,7 +114,7 @@ def city_in(folder: Path) -> City:
 
 
 @pytest.fixture(scope="module")
-def exact(tmp_path_factory: pytest.TempPathFactory) -> tuple[City, PublishedRelease]:
+def exact(tmp_path_factory):
     """Return a city and its release without noise."""
     city = city_in(tmp_path_factory.mktemp("city"))
     with pytest.MonkeyPatch.context() as patch:
@@ -127,7 +122,7 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> tuple[City, PublishedRele
         return city, release(city.spec())
 
 
-def text_csv(path: Path) -> pl.DataFrame:
+def text_csv(path):
     """Return a CSV with every column as text."""
     return pl.read_csv(path, infer_schema=False)
 
@@ -193,7 +188,7 @@ def test_a_value_outside_its_domain_is_refused(city, column, code):
     assert not (city.folder / "out").exists()
 
 
-def spoilt(folder: Path, records: pl.DataFrame, kind: str) -> list[str]:
+def spoilt(folder, records, kind):
     """Return what `verify` says of a folder with other records, without checksums."""
     path = folder / f"records.{kind}"
     if kind == "csv":
@@ -212,20 +207,18 @@ def test_records_survive_a_failure_and_are_verified(city, monkeypatch, kind):
         monkeypatch.setattr(tasks.validate.size, "MOST_CSV_ROWS", TRIPS - 1)
     monkeypatch.setattr(tasks.format.csv, "CHUNK_RECORDS", 70)
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise RuntimeError
 
     plan = make_plan(load_spec(city.spec()))
-    with ThreadPoolExecutor(2) as threads:
-        with monkeypatch.context() as patch:
-            patch.setattr(tasks.folder.publish.task, "record_tables", fail)
-            with pytest.raises(StageFailed):
-                make_release(plan, new_release(plan), submit_to(threads), report_nothing)
-        with store() as con:
-            (failed,) = list_releases(con)
-            folder = Path(find_release(con, failed.id).folder)
-        assert not folder.exists()
-        finish_release(failed.id, submit_to(threads), report_nothing)
+    made = new_release(plan)
+    with monkeypatch.context() as patch:
+        patch.setattr(tasks.folder.publish.task, "record_tables", fail)
+        with pytest.raises(StageFailed):
+            make(plan, made)
+    folder = Path(made.folder)
+    assert not folder.exists()
+    finish(made.id)
     assert verify_answer(folder).failures == []
     assert {path.name for path in folder.glob("records.*")} == {f"records.{kind}"}
     assert f"`records.{kind}`" in (folder / "README.md").read_text()
@@ -301,14 +294,12 @@ def test_sixty_features(tmp_path, own_home):
     }
     plan, stages = make_plan(load_spec(spec_in(tmp_path, spec))), list[str]()
     made = new_release(plan)
-    with ThreadPoolExecutor(2) as threads:
-        submit = submit_to(threads)
 
-        def counted(stage: Any, *arguments: Any) -> Any:
-            stages.append(stage.name)
-            return submit(stage, *arguments)
+    def counted(stage, arguments):
+        stages.append(stage.name)
+        return stage.fn(*arguments)
 
-        make_release(plan, made, counted, report_nothing)
+    make(plan, made, counted)
     assert len(stages) <= 200
     folder = Path(made.folder)
     assert verify_answer(folder).failures == []
@@ -346,7 +337,7 @@ DAYS = ["2024-01-30", "2024-01-31", "2024-02-01", "2024-02-02"]
 
 
 @pytest.fixture(scope="module")
-def ordered(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, PublishedRelease]:
+def ordered(tmp_path_factory):
     """Return trips by days and ages, which have an order, and their release without noise by a mechanism that goes down any tree."""
     folder, generator = tmp_path_factory.mktemp("ordered"), np.random.default_rng(5)
     columns = {"zone": generator.choice(["n", "s"], 500), "day": generator.choice(DAYS, 500)}
@@ -391,7 +382,7 @@ def test_verify_finds_rows_in_the_order_of_text(ordered, monkeypatch):
     folder = ordered[1].folder
     path = folder / "counts" / "level_3.parquet"
     before, table = path.read_bytes(), pl.read_parquet(path)
-    changes: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    changes = {
         "": lambda of: of,
         "level_3: rows must be sorted by their codes.": lambda of: of.sort("age"),
         "level_3": lambda of: of.with_columns(age=pl.col("age").replace("3", "three")),

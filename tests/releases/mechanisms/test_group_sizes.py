@@ -1,29 +1,23 @@
 """Releases of group sizes: whole numbers of households that add up over regions, their intervals, and what is refused."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import polars as pl
 import pytest
 import yaml
 
 from flows.answers.query import query_answer
 from flows.answers.verify import _guarantee_failures, verify_answer
-from flows.api import PublishedRelease, release
+from flows.api import release
 from flows.planning.plan import make_plan
 from flows.specification.file import faults_of, load_spec
 from storage.errors import InputError, SpecError, UsageError
 from tasks.mechanisms import MECHANISMS
-from tests.support.folders import with_sums
+from tests.support.folders import changed, first, rewrite, table_of
 from tests.support.households import (
     EXACT,
     LARGEST,
     LISTED,
     PRIVACY,
     SPEC,
-    counts,
     draw_homes,
     homes_released,
     people_of,
@@ -36,39 +30,23 @@ from tests.support.passes import check_rows, counts_of, try_spec
 
 COUNTING_GROUPS = [name for name, recipe in MECHANISMS.items() if recipe.counts_groups]
 
-Make = Callable[..., PublishedRelease]
-
 
 @pytest.fixture
-def released(tmp_path: Path, own_home: Path) -> Make:
-    """Return what releases the homes, each time in a folder of its own, and finds the published folder intact."""
-    number = iter(range(100))
-
-    def make(**keys: Any) -> PublishedRelease:
-        folder = tmp_path / str(next(number))
-        found = homes_released(folder, **{"dataset": f"people-{folder.name}", **keys})
-        assert verify_answer(found.folder).failures == []
-        return found
-
-    return make
-
-
-@pytest.fixture
-def tables(tmp_path: Path, own_home: Path) -> Path:
+def tables(tmp_path, own_home):
     """Return a folder with the tables."""
     write_tables(tmp_path, draw_homes())
     return tmp_path
 
 
 @pytest.fixture(scope="module")
-def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exact(tmp_path_factory):
     """Return a published folder without noise."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(tmp_path_factory.mktemp("home")))
         return homes_released(tmp_path_factory.mktemp("exact") / "homes", **EXACT).folder
 
 
-def asked_of(folder: Path, *where: str, simultaneous: bool = False) -> Any:
+def asked_of(folder, *where, simultaneous=False):
     """Return the answer to a question."""
     return query_answer(folder, None, None, [*where], simultaneous=simultaneous)
 
@@ -104,8 +82,8 @@ def test_a_row_a_person_and_a_row_a_group_give_the_same(tmp_path, own_home):
 def test_a_public_list_makes_empty_homes_exact_in_number(library):
     """With a list every county has as many addresses as listed, and the release says that the list is not protected."""
     kept = library["sizes within a list"]
-    assert int(counts(kept.folder, 0)["count"].item()) == 520
-    per_county = counts(kept.folder, 3).group_by("region_county").agg(pl.col("count").sum())
+    assert int(table_of(kept.folder, 0)["count"].item()) == 520
+    per_county = table_of(kept.folder, 3).group_by("region_county").agg(pl.col("count").sum())
     listed = pl.read_csv(kept.spec.parent / "addresses.csv")["county"].value_counts()
     assert dict(per_county.iter_rows()) == dict(listed.iter_rows())
     assert "list of groups is public" in kept.found.manifest.unprotected[0]
@@ -136,12 +114,13 @@ def test_a_question_about_tails_has_the_noise_of_one_draw(exact, library):
     assert alone.high - alone.low < at_once.high - at_once.low
 
 
-def test_a_level_is_answered_by_the_measurement_that_says_most(released):
+def test_a_level_is_answered_by_the_measurement_that_says_most(tmp_path, own_home):
     """Where counties bear so much less noise than what holds them, the sums over them are the source of rows, questions and marks."""
-    found = released(privacy=PRIVACY | {"split": {"finest": 20}})
+    found = homes_released(tmp_path / "fine", privacy=PRIVACY | {"split": {"finest": 20}})
+    assert verify_answer(found.folder).failures == []
     root = found.manifest.levels[0]
     assert root.sigma == pytest.approx(found.manifest.levels[3].sigma * 5**0.5)  # five counties, one draw each
-    row, answer = counts(found.folder, 0).row(0, named=True), asked_of(found.folder)
+    row, answer = table_of(found.folder, 0).row(0, named=True), asked_of(found.folder)
     assert (row["low"], row["high"]) == (answer.low, answer.high)  # of one cell, both promises are the same
     # with level 1, which has a twentieth of the budget, it would be above 50
     assert row["high"] - row["low"] <= 2 * 2 * root.sigma
@@ -150,14 +129,15 @@ def test_a_level_is_answered_by_the_measurement_that_says_most(released):
         how = asked_of(found.folder, *where, "size=2..").how
         assert how.endswith("measured at level 3")
         assert f"{places} noisy" in how if places > 1 else "one of the noisy" in how
-    even = released(privacy=PRIVACY | {"split": "uniform"})
+    even = homes_released(tmp_path / "even", privacy=PRIVACY | {"split": "uniform"}, dataset="others")
     assert asked_of(even.folder, "size=2..").how.endswith("measured at level 1")
 
 
-def test_noisy_counts_may_be_left_out(released):
+def test_noisy_counts_may_be_left_out(tmp_path, own_home):
     """A folder without noisy counts is verified, its rows have intervals, and sums of rows have none."""
-    found = released(keep_noisy_counts=False)
-    row = counts(found.folder, 3).row(0, named=True)
+    found = homes_released(tmp_path / "homes", keep_noisy_counts=False)
+    assert verify_answer(found.folder).failures == []
+    row = table_of(found.folder, 3).row(0, named=True)
     answer = asked_of(found.folder, f"region={row['region_county']}", "size=1")
     assert (answer.count, answer.low, answer.high) == (row["count"], row["low"], row["high"])
     answer = asked_of(found.folder, "size=2..")
@@ -175,44 +155,32 @@ def test_only_units_within_their_bound_are_grouped(tables, library):
     assert tail <= people["person"].n_unique()
 
 
-@pytest.mark.parametrize("changed", ["size", "count", "interval"])
-def test_a_changed_row_is_found_out(library, tmp_path, changed):
+@pytest.mark.parametrize("change", [
+    lambda of: of.with_columns(size=pl.when(pl.int_range(pl.len()) > 0).then("size").otherwise(pl.lit("6"))),
+    first("count", 1),
+    first("high", 1),
+], ids=["size", "count", "interval"])  # fmt: skip
+def test_a_changed_row_is_found_out(library, tmp_path, change):
     """A size, a count or an interval that was changed after publication is found, even with its checksum changed as well."""
     folder = library["sizes by tails"].copied(tmp_path)
-    path = folder / "counts" / "level_3.parquet"
-    table = pl.read_parquet(path)
-    first = pl.arange(pl.len()) == 0
-    if changed == "size":
-        table = table.with_columns(size=pl.when(first).then(pl.lit("6")).otherwise("size"))
-    elif changed == "count":
-        table = table.with_columns(count=pl.col("count") + first.cast(pl.Int64))
-    else:
-        table = table.with_columns(
-            low=pl.when(first).then(0).otherwise("low"), high=pl.col("high") + first.cast(pl.Int64)
-        )
-    table.write_parquet(path)
-    assert any("level_3.parquet" in failure for failure in verify_answer(folder).failures)
-    with_sums(folder)
+    changed("counts/level_3.parquet", change)(folder)
     assert any("level_3" in failure for failure in verify_answer(folder).failures)
 
 
 def test_a_manifest_that_understates_the_sensitivity_is_found_out(library, tmp_path):
     """A chain of running sums whose scale is that of a sensitivity of 1 does not have the ε that it states."""
     folder = library["sizes by a chain"].copied(tmp_path)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    for entry in manifest["levels"][1:]:
-        entry["scale"] = entry["scale"] / 5
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    rewrite(folder, lambda of: [entry.update(scale=entry["scale"] / 5) for entry in of["levels"][1:]])
     assert any("cost more than" in failure for failure in _guarantee_failures(folder))
 
 
-OF_FEATURES: dict[str, Any] = {
+OF_FEATURES = {
     "input": {"table": "people.csv", "features": ["county"]},
     "hierarchy": {"county": {"values": ["A1", "A2", "B1", "B2", "B3"]}},
     "release": {"order": ["county"]},
     "privacy": {key: value for key, value in PRIVACY.items() if key != "split"},
 }
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+REFUSED = {
     "of features": (OF_FEATURES | {"mechanism": "group_sizes"}, "release.group_sizes must be given with mechanism group_sizes"),
     "features in groups": (OF_FEATURES | {"input": OF_FEATURES["input"] | {"groups": LISTED["input"]["groups"]}}, "input.groups must be left out"),
     "no group": ({"input": {"table": "people.csv"}}, "input.group must be given"),
@@ -261,7 +229,7 @@ def test_specs_that_cannot_be_released_are_refused(tables, fault):
 
 
 COUNTED = {"input": {"table": "people.csv", "group": "address", "count": "people"}}
-BAD: dict[str, tuple[str, str, dict[str, Any]]] = {
+BAD = {
     "no group": ("address,county\n,A1\n", "column address must not be empty", {}),
     "no region": ("address,county\nh1,\n", "column county must not be empty", {}),
     "unknown region": ("address,county\nh1,Z9\n", "column county has codes that the codebook lacks", {}),

@@ -1,13 +1,10 @@
 """Mechanisms in the store: the same as in memory however they are cut or begun again, with every cell measured or survivors' cells."""
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import ceil
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,41 +16,34 @@ import flows.planning.compatibility
 import tasks.optimize.shrink
 import tasks.tree.branches
 from flows.answers.verify import verify_answer
+from flows.api import open_release
 from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from flows.trials.comparison import make_comparison
 from flows.trials.entries import Entry
-from flows.trials.in_memory import Trial
 from storage.database.connections import store
 from storage.record import load_record
-from tasks.format.manifest import Manifest
 from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.thresholded import thresholded_laplace
 from tasks.mechanisms import MECHANISMS
 from tasks.optimize.reconcile import UpDown
-from tasks.tree.axis import IntArray
-from tasks.tree.frontier import Frontier
 from tasks.tree.job import tree_of
-from tasks.tree.order import Tree
-from tasks.validate.coverage import Bounds
-from tests.support.cases import CASES, Case, case_csv, case_precise
+from tests.support.cases import CASES, case_csv, case_precise
 from tests.support.folders import changed, rewrite
 from tests.support.laws import drawn_by
-from tests.support.making import CUT, MECHANISM, Made, levels_of, make, no_noise, noise_of_the_cell, quick, sealed_of
+from tests.support.making import CUT, MECHANISM, levels_of, make, no_noise, noise_of_the_cell, quick, sealed_of
 from tests.support.passes import replay
-
-Listed = list[list[list[int]]]
 
 
 @pytest.fixture(autouse=True)
-def _every_level_has_a_prior(monkeypatch: pytest.MonkeyPatch) -> None:
+def _every_level_has_a_prior(monkeypatch):
     """Let a prior be fitted to a level of any size."""
     monkeypatch.setattr(tasks.optimize.shrink, "FEWEST", 1)
 
 
 @contextmanager
-def limit(measure: str | None) -> Iterator[dict[str, Any]]:
+def limit(measure):
     """Let no more cells of a level be measured than leads to some cells, and yield the keys that ask for them."""
     with pytest.MonkeyPatch.context() as patch:
         if measure == "above":
@@ -61,41 +51,31 @@ def limit(measure: str | None) -> Iterator[dict[str, Any]]:
         yield {} if measure is None else {"measure": "all" if measure == "above" else measure}
 
 
-def manifest_of(folder: Path) -> Manifest:
-    """Return the manifest of a published folder."""
-    return Manifest.model_validate_json((folder / "manifest.json").read_bytes())
-
-
-def listed(levels: list[Frontier]) -> Listed:
+def listed(levels):
     """Return, per level, the areas and the counts of its nodes, in their order."""
     return [[column.tolist() for column in (*nodes.areas, nodes.counts)] for nodes in levels]
 
 
-def kept_by_count(true_counts: IntArray, scale: float, threshold: int) -> tuple[IntArray, IntArray]:
+def kept_by_count(true_counts, scale, threshold):
     """Keep the leaves that reach a threshold with noise that depends on their true count alone."""
     noisy = true_counts * 7919 % 13 - 6 + true_counts
     return np.flatnonzero(noisy >= threshold), noisy[noisy >= threshold]
 
 
-def no_threshold(true_counts: IntArray, scale: float, threshold: int) -> tuple[IntArray, IntArray]:
-    """Keep everything as it is."""
-    return np.arange(len(true_counts)), true_counts
-
-
-def a_hundred_more(sampler: Any) -> Any:
+def a_hundred_more(sampler):
     """Return a sampler by which every cell has a hundred records more; a histogram's, what it keeps."""
 
-    def sample(true_counts: IntArray, *scale: Any) -> Any:
+    def sample(true_counts, *scale):
         drawn = sampler(true_counts, *scale)
         return (drawn[0], drawn[1] + 100) if isinstance(drawn, tuple) else drawn + 100
 
     return sample
 
 
-def public(case: Callable[[Path], Case], mechanism: str, **keys: Any) -> Callable[[Path], Case]:
+def public(case, mechanism, **keys):
     """Return a case whose table may be seen, with little noise and with other keys."""
 
-    def made(folder: Path) -> Case:
+    def made(folder):
         of_case = case(folder)
         of_case.keys["privacy"] |= {"epsilon": 40.0}
         of_case.keys["budget"] |= {"epsilon": 40.0}
@@ -107,7 +87,7 @@ def public(case: Callable[[Path], Case], mechanism: str, **keys: Any) -> Callabl
     return made
 
 
-def tried_on(spec: Path, mechanism: str, sampler: Any, **change: Any) -> tuple[Any, Listed]:
+def tried_on(spec, mechanism, sampler, **change):
     """Return the plan of a trial of `compare` with a sampler and a changed mechanism, and what it comes to, uncut."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(MECHANISMS, mechanism, replace(MECHANISMS[mechanism], **change))
@@ -117,7 +97,7 @@ def tried_on(spec: Path, mechanism: str, sampler: Any, **change: Any) -> tuple[A
         return entry.plan, listed(entry.try_on(comparison.table).released)
 
 
-def sparse(folder: Path) -> Case:
+def sparse(folder):
     """Make the plain case with a tenth of its trips, so that many cells are empty."""
     made = case_csv(folder)
     few = pl.read_csv(folder / "trips.csv", infer_schema=False)
@@ -154,8 +134,7 @@ def test_the_store_and_memory_agree(mechanism, measure, case, priority, tmp_path
     """A release in branches, a trial of `compare`, and what follows from the sealed noisy counts alone come to the same counts."""
     with limit(measure) as keys, noise_of_the_cell() as of_the_cell:
         keys |= {"priority": priority} if priority else {}
-        sampler: Any = kept_by_count if mechanism == "stability_histogram" else of_the_cell
-        exactly: Any = no_threshold if sampler is kept_by_count else no_noise
+        sampler = kept_by_count if mechanism == "stability_histogram" else of_the_cell
         made = make(
             tmp_path / "made",
             public(sparse if case == SPARSE else CASES[case], mechanism, **keys),
@@ -166,7 +145,7 @@ def test_the_store_and_memory_agree(mechanism, measure, case, priority, tmp_path
         monkeypatch.setenv("TRELLIS_HOME", str(made.home))
         released = listed(levels_of(made.release))
         plan, tried = tried_on(made.home.parent / "spec.yaml", mechanism, sampler)
-        _, exact = tried_on(made.home.parent / "spec.yaml", mechanism, exactly)
+        _, exact = tried_on(made.home.parent / "spec.yaml", mechanism, no_noise)
     assert plan.levels == made.release.levels
     assert released == tried
     assert released[-1] != exact[-1]  # so that it is noisy
@@ -181,11 +160,11 @@ def test_the_store_and_memory_agree(mechanism, measure, case, priority, tmp_path
     assert verify_answer(made.folder).failures == []
 
 
-def check_measured(made: Made, measure: str) -> None:
+def check_measured(made, measure):
     """Check that seals and noisy counts hold every cell of the complete levels once, and that manifest and README say which."""
     with store() as con:
         record = load_record(con, made.release.id)
-    manifest, depth = manifest_of(made.folder), len(made.release.levels) - 1
+    manifest, depth = open_release(made.folder).manifest, len(made.release.levels) - 1
     assert record.release.terms.measure == manifest.measure == measure
     assert len(record.branches) > 2
     possible, measured = ([getattr(of, name) for of in levels] for name, levels in (
@@ -206,7 +185,7 @@ def check_measured(made: Made, measure: str) -> None:
     assert ("At level 6, only cells below a cell of level 5" in said) == (measure == "above")
 
 
-def all_to_the_first(_: object, first: IntArray, totals: IntArray) -> IntArray:
+def all_to_the_first(_, first, totals):
     """Give each parent's whole total to its first cell."""
     counts = np.zeros(first[-1], dtype=np.int64)
     has_any = np.diff(first) > 0
@@ -214,7 +193,7 @@ def all_to_the_first(_: object, first: IntArray, totals: IntArray) -> IntArray:
     return counts
 
 
-CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+CHANGES = {
     "noise": ("inftda", {}),
     "noise of a histogram": ("stability_histogram", {}),
     "repair": ("inftda", {"repair": {"false_positives": all_to_the_first}}),
@@ -234,7 +213,7 @@ def test_a_change_to_a_mechanism_is_seen_by_both(what, tmp_path, monkeypatch):
     """Whichever of its choices is another one, a release and a trial come to the same other counts."""
     mechanism, change = CHANGES[what]
     with noise_of_the_cell() as of_the_cell:
-        sampler: Any = kept_by_count if mechanism == "stability_histogram" else of_the_cell
+        sampler = kept_by_count if mechanism == "stability_histogram" else of_the_cell
         other = sampler if change else a_hundred_more(sampler)
         with monkeypatch.context() as patch:
             patch.setitem(MECHANISMS, mechanism, replace(MECHANISMS[mechanism], **change))
@@ -265,9 +244,6 @@ def test_tables_do_not_depend_on_how_the_work_was_cut(mechanism, measure, run, t
         sizes = SMALL if run else CUT
         cut = make(tmp_path / "cut", quick(case_csv, **keys), sampler, sizes=sizes, mechanism=mechanism, run=run)
     assert cut.tables() == whole.tables()
-
-
-SECOND_PASS, PRIORS = ["estimate", "settle"], ["gather", "fit", "share"]
 
 
 def test_cells_that_are_missing_are_found(library, tmp_path):
@@ -307,9 +283,9 @@ def test_a_comparison_tries_all_cells_by_name_or_by_the_spec(tmp_path, own_home)
 IN_PARTS = {"BRANCH_CELLS": 80, "CHUNK_CELLS": 60}  # so that there are some
 
 
-def table_of(tree: Tree, bounds: Bounds) -> pl.DataFrame:
+def table_of(tree, bounds):
     """Return the released cells among some bounds as a published level has them."""
-    codes: dict[str, Any] = {}
+    codes = {}
     for axis, reached, areas in zip(tree.axes, tree.axis_levels(bounds.level), bounds.areas, strict=True):
         for own in range(1, reached + 1):
             codes[f"{axis.name}_{axis.level_names[own - 1]}"] = axis.codes[own - 1].gather(
@@ -320,7 +296,7 @@ def table_of(tree: Tree, bounds: Bounds) -> pl.DataFrame:
     return rows.sort(list(codes)) if codes else rows
 
 
-def check_published(made: Made, tried: Trial) -> list[Bounds | None]:
+def check_published(made, tried):
     """Check the published lows and highs of every level, null where none is stated, against those of fixed cells in a trial.
 
     Returns:
@@ -359,7 +335,7 @@ def test_compared_intervals_lie_in_those_that_are_published(tmp_path, monkeypatc
     wider = check_published(rounded, tried)
     assert bounds[-1].high.sum() < wider[-1].high.sum()
     assert not (rounded.folder / "noisy_counts").exists()
-    for entry in manifest_of(rounded.folder).levels[1:]:
+    for entry in open_release(rounded.folder).manifest.levels[1:]:
         ends, step = rounded.level(entry.level).select("low", "high"), ceil(entry.sigma)
         assert {*(ends["low"] % step), *(ends["high"] % step), entry.bound_after % step} == {0}
 

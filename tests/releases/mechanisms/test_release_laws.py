@@ -3,11 +3,9 @@
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,28 +19,24 @@ from flows.console.release_view import show_release
 from flows.planning.plan import make_plan
 from flows.run.driver import finish_release, make_release
 from flows.run.reservation import new_release
-from flows.run.runner import Future, Submit, report_nothing, submit_to
+from flows.run.runner import report_nothing, submit_to
 from flows.specification.file import load_spec
 from flows.specification.sections.run import LEAST_MEMORY
-from flows.trials.in_memory import Trial
 from storage.counts.shard_files import noisy_path, shard_path, write_shard
 from storage.database.connections import store
 from storage.errors import StoreError
-from storage.releases.register import Release, find_release, list_checks
+from storage.releases.register import find_release, list_checks
 from storage.releases.shards import add_shard, branches_of_level, list_branches, list_shards, shard_name
 from tasks.folder.verify.folder import verify
 from tasks.format.manifest import Manifest
 from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.mechanisms import MECHANISMS
-from tasks.tree.axis import IntArray
-from tasks.tree.frontier import Frontier
-from tasks.tree.true_tree import TrueLevel
 from tasks.work.capacity import cores, default_memory
-from tests.support.cases import CASES, Case, case_csv, case_precise
+from tests.support.cases import CASES, case_csv, case_precise
 from tests.support.laws import drawn_by
 from tests.support.ledger import charges_of, read_shard
-from tests.support.making import CUT, Made, make, no_noise, noise_of_the_cell, quick, seeded
+from tests.support.making import CUT, make, no_noise, noise_of_the_cell, quick, seeded
 from tests.support.passes import counts_of, try_spec
 from tests.support.spec import spec_in
 
@@ -51,7 +45,7 @@ NOISE = [(case, *by) for case, by in zip(CASES, BY, strict=True)]
 
 
 @pytest.fixture(scope="module", params=NOISE, ids=lambda noise: f"{noise[0]} by {noise[1]}, {noise[2]}")
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
+def made(request, tmp_path_factory):
     """Make a release of each case, with the noise that users get, by either sampler and law, each on one thread and on two."""
     # Half of the cases are whole, and half are cut into branches, with either sampler and either number of threads.
     case, named, law = request.param
@@ -100,7 +94,7 @@ def test_without_noise_the_truth_is_published(case, tmp_path):
 def test_a_parent_of_zero_has_no_row_though_its_children_have(tmp_path):
     """Children that add up to nothing stand without their parent, in the checks and for verification too."""
 
-    def sampler(true_counts: IntArray, scale: float) -> IntArray:
+    def sampler(true_counts, scale):
         return np.arange(len(true_counts)) % 2 * 6 - 3
 
     made = make(tmp_path / "made", quick(case_csv), sampler, mechanism="gaussian")
@@ -120,7 +114,7 @@ def test_tables_do_not_depend_on_how_the_work_was_cut(some, tmp_path, monkeypatc
         whole = make(tmp_path / "whole", case_csv, sampler, workers=1)
         assert whole.errors(6).max() > 0
         deep = {"BRANCH_CELLS": 2, "CHUNK_CELLS": 7, "CELL_BYTES": share // 10}
-        cuts: list[tuple[dict[str, int], int, str, dict[str, str], set[str], int]] = [
+        cuts = [
             (deep, 1, "opendp", {}, {"trunk", "b00"}, 10),
             ({"CELL_BYTES": least_share // 40}, 2, "opendp", by_memory, {"trunk"}, 40),
             ({"BRANCH_CELLS": 2, "CHUNK_CELLS": 5}, 2, "opendp", {}, {"trunk"}, 150),
@@ -156,7 +150,7 @@ def test_every_error_is_within_its_bound(neighbours, tmp_path):
     assert not all(within[1][1:])
 
 
-def errors_of(true: TrueLevel, found: Frontier) -> int:
+def errors_of(true, found):
     """Return the largest error of a level, of nodes that are not released too."""
     off = Counter(counts_of(found))
     off.subtract(
@@ -166,14 +160,14 @@ def errors_of(true: TrueLevel, found: Frontier) -> int:
 
 
 @pytest.fixture(scope="module")
-def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def walked(tmp_path_factory):
     """Stop a release, of which everything is optimised, before its first check, and return its store."""
     folder = tmp_path_factory.mktemp("walked")
     case = case_csv(folder)
     (folder / "spec.yaml").write_text(yaml.safe_dump(case.keys))
 
-    def submit_to_stop(executor: Executor) -> Submit:
-        def submit(stage: Any, *arguments: Any) -> Future:
+    def submit_to_stop(executor):
+        def submit(stage, *arguments):
             if stage.name == "validate_level":
                 raise InterruptedError
             return executor.submit(stage.fn, *arguments)
@@ -191,7 +185,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def again(walked: Path, tmp_path: Path, own_home: Path) -> Iterator[Release]:
+def again(walked, tmp_path, own_home):
     """Return that release in a copy of its store."""
     shutil.copytree(walked, tmp_path / "home")
     with store() as con:
@@ -199,10 +193,10 @@ def again(walked: Path, tmp_path: Path, own_home: Path) -> Iterator[Release]:
         yield find_release(con, "walked")
 
 
-def finish(release: Release) -> None:
+def finish(release):
     """Finish a release with a sampler that must not be called."""
 
-    def draw_again(true_counts: IntArray, scale: float) -> IntArray:
+    def draw_again(true_counts, scale):
         raise AssertionError("what is sealed was drawn again")
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as executor:
@@ -210,7 +204,7 @@ def finish(release: Release) -> None:
         finish_release(release.id, submit_to(executor), report_nothing)
 
 
-def rewrite(release: Release, level: int, change: Callable[[dict[str, IntArray]], dict[str, IntArray]]) -> None:
+def rewrite(release, level, change):
     """Change the released counts of a level, and the store's record of them, as a fault in the code would."""
     with store() as con:
         shard = list_shards(con, release.id)["counts"][level, "trunk"]
@@ -221,36 +215,36 @@ def rewrite(release: Release, level: int, change: Callable[[dict[str, IntArray]]
         add_shard(con, release.id, replace(shard, sha256=sha256))
 
 
-def moved(first: int, last: int) -> Callable[[Release], None]:
+def moved(first, last):
     """Return what adds records to the first node of the finest level and to the last, which lie in different regions."""
 
-    def change(columns: dict[str, IntArray]) -> dict[str, IntArray]:
+    def change(columns):
         columns["count"][[0, -1]] += first, last
         return columns
 
     return lambda release: rewrite(release, 6, change)
 
 
-def below_zero(columns: dict[str, IntArray]) -> dict[str, IntArray]:
+def below_zero(columns):
     """Move so many records from the first node to the last that it is below zero."""
     columns["count"][[0, -1]] += np.array([-1, 1]) * (columns["count"][0] + 1)
     return columns
 
 
-def one_twice(columns: dict[str, IntArray]) -> dict[str, IntArray]:
+def one_twice(columns):
     """Let the first node appear twice, each time with a part of its count."""
     doubled = {name: np.concatenate((column[:1], column)) for name, column in columns.items()}
     doubled["count"][:2] = [1, columns["count"][0] - 1]
     return doubled
 
 
-def altered_noise(release: Release) -> None:
+def altered_noise(release):
     """Alter a sealed shard."""
     path = noisy_path(release.id, 3, "trunk")
     path.write_bytes(path.read_bytes()[:-1] + b"?")
 
 
-def other_scale(release: Release) -> None:
+def other_scale(release):
     """Let the ledger tell of another scale than was planned."""
     with store() as con:
         con.execute("UPDATE levels SET sigma = sigma / 2 WHERE level = 2")
@@ -294,7 +288,7 @@ def test_released_counts_that_were_altered_are_not_published(again):
     assert verify(Path(again.folder)) == []
 
 
-def case_with(folder: Path, privacy: dict[str, Any], **keys: Any) -> Case:
+def case_with(folder, privacy, **keys):
     """Return the plain case with other privacy keys, and with others of the spec."""
     made = case_csv(folder)
     of_privacy = made.keys["privacy"] | {"accountant": "zcdp"} | privacy  # pld would take seconds each time
@@ -303,12 +297,8 @@ def case_with(folder: Path, privacy: dict[str, Any], **keys: Any) -> Case:
     return made
 
 
-Releasing = Callable[..., Made]
-Trying = Callable[..., Trial]
-
-
 @pytest.fixture
-def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Releasing:
+def release(tmp_path, monkeypatch):
     """Return what releases the plain case with other privacy keys."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "made" / "home"))
     return lambda keep_noisy_counts=True, **privacy: make(
@@ -318,17 +308,7 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Releasing:
     )
 
 
-@pytest.fixture
-def tried(tmp_path: Path, own_home: Path) -> Trying:
-    """Return what makes such a release in memory."""
-
-    def with_keys(**privacy: Any) -> Trial:
-        return try_spec(spec_in(tmp_path, case_with(tmp_path, privacy).keys))[2]
-
-    return with_keys
-
-
-def manifest_of(made: Made) -> Manifest:
+def manifest_of(made):
     """Return the published manifest, of a folder in which verification finds nothing."""
     assert verify_answer(made.folder).failures == []
     return Manifest.model_validate_json((made.folder / "manifest.json").read_bytes())
@@ -358,16 +338,10 @@ def test_invariants_are_exact_named_and_free(release, capsys):
     assert "unprotected: level 2 (origin region, destination region)" in " ".join(capsys.readouterr().out.split())
 
 
-def test_noise_is_fresh(tried):
-    """The same spec, released twice, comes to other counts."""
-    one, other = (tried().released[4].counts.tolist() for _ in range(2))
-    assert one != other
-
-
 def test_an_exact_level_that_is_not_as_it_was_sealed_is_not_published(release, monkeypatch):
     """A fault that moves one record between siblings of an exact level, so that all adds up, stops the release by its name."""
 
-    def one_moved(exact: IntArray, _: IntArray, totals: IntArray) -> IntArray:
+    def one_moved(exact, _, totals):
         moved = exact.copy()
         if len(totals) == 2:  # both regions of destination: the cells are pairs of regions
             moved[:2] += [-1, 1] if moved[0] else [1, -1]
@@ -396,13 +370,13 @@ def test_a_target_buys_just_the_noise_that_keeps_it(release):
     assert all(epsilon <= float(text) < epsilon * (1 + 1e-5) for text in written)
 
 
-def test_rho_may_be_given_in_place_of_epsilon(tried):
+def test_rho_may_be_given_in_place_of_epsilon(tmp_path):
     """Then ε is what that ρ comes to, and all of it is spent."""
-    release = tried(epsilon=None, rho=0.25, accountant=None).job.record.release
-    privacy = release.terms.privacy
-    assert privacy.rho == pytest.approx(float(sum(terms.rho for terms in release.levels))) == 0.25
-    assert privacy.accountant == "pld"
-    assert privacy.epsilon == pytest.approx(3.94, abs=0.01)
+    spec = spec_in(tmp_path, case_with(tmp_path, {"epsilon": None, "rho": 0.25, "accountant": None}).keys)
+    plan = make_plan(load_spec(spec))
+    assert float(sum(terms.rho for terms in plan.levels)) == pytest.approx(float(plan.guarantee.rho)) == 0.25
+    assert plan.guarantee.accountant.name == "pld"
+    assert plan.guarantee.epsilon == pytest.approx(3.94, abs=0.01)
 
 
 @pytest.mark.parametrize("kept", [pytest.param(True, marks=pytest.mark.thorough), False])

@@ -1,11 +1,10 @@
 """Releases with levels of which every cell above holds one: they cost nothing, read nothing, and say what they repeat."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 import pytest
@@ -23,7 +22,7 @@ from flows.specification.file import load_spec
 from storage.database.connections import store
 from storage.record import load_record
 from tasks.format.manifest import Manifest
-from tests.support.folders import rewrite, table_of
+from tests.support.folders import changed, first, stated, table_of
 from tests.support.passes import check_rows, try_spec
 from tests.support.spec import SPEC, spec_in
 
@@ -41,7 +40,7 @@ class Maker:
 
     folder: Path
 
-    def spec(self, levels: list[str], **keys: Any) -> Path:
+    def spec(self, levels, **keys):
         """Write the codebook with some of the levels, and a spec."""
         columns = [LEVELS.index(level) for level in levels]
         rows = [",".join(area[column] for column in columns) for area in AREAS]
@@ -49,7 +48,7 @@ class Maker:
         finest = AREAS[0].index("R0") if levels[-1] == "street" else AREAS[0].index("T0")
         trips = [f"{AREAS[(k * 7) % 24][finest]},{AREAS[(k * k) % 24][finest]}" for k in range(4_000)]
         (self.folder / "trips.csv").write_text("\n".join(["home,work", *trips]) + "\n")
-        written: dict[str, Any] = SPEC | {
+        written = SPEC | {
             "name": "trips",
             "dataset": f"people-{len(list(self.folder.glob('out*/*')))}",
             "input": {"table": "trips.csv", "origin": "home", "destination": "work"},
@@ -65,14 +64,14 @@ class Maker:
         path.write_text(yaml.safe_dump(written))
         return path
 
-    def make(self, levels: list[str] = LEVELS, **keys: Any) -> tuple[Path, Manifest]:
+    def make(self, levels=LEVELS, **keys):
         """Make a release; return its folder and its manifest."""
         made = release(self.spec(levels, **keys), different_people=True)
         return Path(made.folder), made.manifest
 
 
 @pytest.fixture
-def maker(tmp_path: Path, own_home: Path) -> Maker:
+def maker(tmp_path, own_home):
     """Give a folder and a store."""
     return Maker(tmp_path)
 
@@ -87,12 +86,12 @@ class Made(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def made(tmp_path_factory):
     """Make that release."""
     place, read = tmp_path_factory.mktemp("repeated"), set[int]()
     families = tasks.noise.task._Vault.families
 
-    def noted(vault: Any, level: int, *others: Any) -> Any:
+    def noted(vault, level, *others):
         read.add(level + 1)
         return families(vault, level, *others)
 
@@ -120,8 +119,8 @@ def test_a_repeated_level_has_the_rows_of_the_level_above(made, monkeypatch):
         assert own.select(above.columns).equals(above)
         entry, source = manifest.levels[level], manifest.levels[same]
         assert (entry.rho, entry.epsilon, entry.l2_sensitivity) == (0.0, 0.0, 0.0)
-        for stated in ("sigma", "bound", "bound_after", "half_width", "noise_rows"):
-            assert getattr(entry, stated) == getattr(source, stated)
+        for name in ("sigma", "bound", "bound_after", "half_width", "noise_rows"):
+            assert getattr(entry, name) == getattr(source, name)
     assert verify_answer(folder).failures == []
     (charges,) = (account.charges for account in ledger_answer(None).datasets)
     assert {charge.level for charge in charges} == {entry.level for entry in manifest.levels if entry.rho}
@@ -158,32 +157,19 @@ def test_plan_and_pages_say_what_is_repeated(made, maker):
     assert "does not protect at all" not in readme
 
 
-def other_rows(column: str) -> Callable[[Path], None]:
-    """Return what changes the first row of level 5."""
-
-    def of_folder(folder: Path) -> None:
-        path = folder / "counts" / "level_5.parquet"
-        other = pl.col("low") - 1 if column == "low" else ~pl.col("signal")
-        is_first = pl.int_range(pl.len()) == 0
-        changed = pl.when(is_first).then(other).otherwise(column).alias(column)
-        pl.read_parquet(path).with_columns(changed).write_parquet(path)
-        rewrite(folder, lambda _: None)
-
-    return of_folder
-
-
-def stated(**change: Any) -> Callable[[Path], None]:
+def of_level(**values):
     """Return what changes what the manifest states of level 5."""
-    return lambda folder: rewrite(folder, lambda manifest: manifest["levels"][5].update(change))
+    return stated(lambda manifest: manifest["levels"][5].update(values))
 
 
-LIES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "cost": (stated(rho=0.1), "must cost nothing"),
-    "another level": (stated(same_as=2), "must be the same as the nearest level above"),
-    "noise": (stated(sigma=1.0), "must state the noise"),
-    "bound": (stated(bound_after=0), "must state the noise"),
-    "another interval": (other_rows("low"), "level_5"),
-    "another mark": (other_rows("signal"), "level_5"),
+ROWS = "counts/level_5.parquet"
+LIES = {
+    "cost": (of_level(rho=0.1), "must cost nothing"),
+    "another level": (of_level(same_as=2), "must be the same as the nearest level above"),
+    "noise": (of_level(sigma=1.0), "must state the noise"),
+    "bound": (of_level(bound_after=0), "must state the noise"),
+    "another interval": (changed(ROWS, first("low", -1)), "level_5"),
+    "another mark": (changed(ROWS, lambda of: of.with_columns(~pl.col("signal"))), "level_5"),
 }
 
 

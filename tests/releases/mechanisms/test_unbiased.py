@@ -4,16 +4,13 @@ Their deviations are stated, `verify` finds what does not follow, and what does 
 """
 
 import math
-from collections.abc import Callable
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from flows.api import PublishedRelease, open_release
+from flows.api import open_release
 from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from flows.trials.comparison import make_comparison
@@ -23,24 +20,23 @@ from tasks.format.published_tree import tree_of_spec
 from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE
 from tasks.unbiased.variance import ROUNDING_VARIANCE
 from tests.support.ages import EXACT, PRIVACY, SPEC, draw_people, people_released
-from tests.support.folders import changed, rewrite, table_of
+from tests.support.folders import changed, stated, table_of
 from tests.support.passes import check_rows, try_spec
 from tests.support.shapes import incidences, tree_by
 from tests.support.spec import spec_in
 
 HIERARCHY = {"zone": {"ordered": ["n", "e", "s"]}, "age": {"ordered": 10}}
-GRID: dict[str, Any] = {"hierarchy": HIERARCHY, "release": {"grid": ["zone", "age"]}, "mechanism": "unbiased_tree"}
+GRID = {"hierarchy": HIERARCHY, "release": {"grid": ["zone", "age"]}, "mechanism": "unbiased_tree"}
 SUBSTITUTION = {"neighbours": "substitution"}
 thorough = pytest.mark.thorough
-Make = Callable[..., PublishedRelease]
 
 
 @pytest.fixture
-def released(tmp_path: Path, own_home: Path) -> Make:
+def released(tmp_path, own_home):
     """Return what releases the people, each time in a folder of its own, and finds the published folder intact."""
     number = iter(range(100))
 
-    def make(**keys: Any) -> PublishedRelease:
+    def make(**keys):
         folder = tmp_path / str(next(number))
         folder.mkdir()
         found = people_released(folder, dataset=f"people-{folder.name}", **keys)
@@ -51,10 +47,10 @@ def released(tmp_path: Path, own_home: Path) -> Make:
 
 
 @pytest.fixture
-def write(tmp_path: Path, own_home: Path) -> Callable[..., Path]:
+def write(tmp_path, own_home):
     """Return what writes the people and a spec; a key of its privacy that is None is taken out."""
 
-    def written(people: pl.DataFrame | None = None, **keys: Any) -> Path:
+    def written(people=None, **keys):
         (draw_people() if people is None else people).write_csv(tmp_path / "people.csv")
         spec = SPEC | keys
         spec["privacy"] = {key: value for key, value in spec["privacy"].items() if value is not None}
@@ -107,11 +103,6 @@ def test_any_split_may_be_given(write, split):
     assert float(sum(terms.rho for terms in of.levels)) == pytest.approx(float(of.guarantee.rho))
 
 
-def stated(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
-    """Return what changes a manifest."""
-    return lambda folder: rewrite(folder, change)
-
-
 def test_distinct_records_move_leaves_less(write):
     """Two records of a unit that are distinct move the total by 2, and leaves by √2."""
     two = PRIVACY | {"max_records_per_unit": 2, "distinct": "age"}
@@ -119,22 +110,22 @@ def test_distinct_records_move_leaves_less(write):
     assert (moved[0], moved[-1]) == (4, 2)
 
 
-def moved(by: list[int]) -> Callable[[pl.DataFrame], pl.DataFrame]:
+def moved(by):
     """Return what moves the first noisy counts."""
     return lambda of: of.with_columns(noisy_count=of["noisy_count"] + pl.Series([*by, *[0] * (of.height - len(by))]))
 
 
-def higher(of: pl.DataFrame) -> pl.DataFrame:
+def higher(of):
     """Return a table with higher ends."""
     return of.with_columns(high=pl.col("high") + 1)
 
 
-def one_more(of: pl.DataFrame) -> pl.DataFrame:
+def one_more(of):
     """Return a table with higher counts."""
     return higher(of).with_columns(count=pl.col("count") + 1)
 
 
-LIES: list[tuple[str, Callable[[Path], None], str]] = [
+LIES = [
     ("unbiased tree", changed("noisy_counts/level_2.parquet", moved([300, -300])), "is not what the noisy counts are settled to"),
     ("unbiased tree", changed("counts/level_3.parquet", higher), "does not have the intervals that follow from the noise"),
     ("unbiased tree", changed("noisy_counts/level_4.parquet", pl.DataFrame.reverse), "must list every cell in the order in which"),
@@ -171,7 +162,7 @@ def test_intervals_are_verified_without_noisy_counts(released):
         own.write_bytes(before)
 
 
-def by_targets(**targets: Any) -> dict[str, Any]:
+def by_targets(**targets):
     """Return keys of privacy with targets in place of ε."""
     return {"privacy": {**PRIVACY, "epsilon": None, "split": {"targets": targets}}}
 
@@ -184,8 +175,8 @@ WALKED = {"mechanism": "inftda"}
 MANY = {"zone": {"values": 2000}, "age": {"ordered": 100_000}}
 NO_ORDER = {"zone": {"values": 2}, "age": {"values": 9}}
 ONE_CODE = {"zone": {"values": 1}, "age": {"ordered": 1}}
-TREE: dict[str, Any] = {"mechanism": "unbiased_tree"}
-CASES_REFUSED: list[tuple[dict[str, Any], str]] = [
+TREE = {"mechanism": "unbiased_tree"}
+CASES_REFUSED = [
     (TREE | {"privacy": PRIVACY | {"split": {"targets": {"age": 5}}}}, "privacy.split.targets replaces epsilon"),
     (TREE | by_targets(age=0), "must be a finite number > 0"),
     (TREE | by_targets(age=0.4), "targets.age must be > 0.41 records"),
@@ -228,7 +219,7 @@ def test_what_does_not_fit_is_refused(write, tmp_path, keys, said):
     assert not (tmp_path / "home").exists()
 
 
-def check_pairs(found: PublishedRelease) -> None:
+def check_pairs(found):
     """Check that all pairs of levels are published, each the sums of the same leaves."""
     manifest = found.manifest
     pairs = [(part.axes.get("zone"), part.axes.get("age")) for part in manifest.parts]
@@ -249,7 +240,7 @@ def test_without_noise_every_rectangle_is_the_truth(released):
         found.query(zone="s..n")
 
 
-def check_deviation(found: PublishedRelease) -> None:
+def check_deviation(found):
     """Check that a rectangle's is that of dense least squares over all pairs, with the sigmas that the manifest states."""
     tree = tree_of_spec(found.manifest)
     one, two = (incidences(tree_by([np.diff(first).tolist() for first in axis.first_child])) for axis in tree.axes)

@@ -1,13 +1,11 @@
 """Leaves and their sums, and codes that no codebook lists: of those only the ones above the threshold leave the vault."""
 
 import re
-from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,10 +23,10 @@ from flows.answers.verify import verify_answer
 from flows.console.plan_view import show_plan
 from flows.forecast.answer import plan_answer
 from flows.planning.plan import make_plan
-from flows.run.driver import finish_release, make_release, rehearse
+from flows.run.driver import rehearse
 from flows.run.ending import abandon_release
 from flows.run.reservation import new_release
-from flows.run.runner import report_nothing, submit_to
+from flows.run.runner import submit_to
 from flows.specification.file import load_spec
 from flows.specification.sections.privacy import Target
 from storage.counts.shard_files import codebook_path, noisy_path, read_codebook, shard_path
@@ -46,12 +44,11 @@ from tests.support.exposure import left_in
 from tests.support.folders import manifest_of, rewrite
 from tests.support.laws import drawn_by
 from tests.support.ledger import charges_of, events_of
+from tests.support.runs import finish, make
 from tests.support.spec import SPEC, spec_in
 
-Leaf = tuple[str, str, str, str]
-
 # `a` is an area of the north and another one of the south; so few people are in the last ones that they are never seen.
-SEEN: dict[Leaf, int] = {
+SEEN = {
     ("north", "a", "south", "a"): 900,
     ("north", "a", "south", "b"): 700,
     ("south", "a", "north", "a"): 800,
@@ -59,7 +56,7 @@ SEEN: dict[Leaf, int] = {
 }
 THRESHOLD = "leaves with a threshold"  # in the library
 CANARY = "canary-4711"
-UNSEEN: dict[Leaf, int] = {
+UNSEEN = {
     ("north", CANARY, "south", "a"): 1,
     (f"0{CANARY}", "a", "north", "a"): 1,  # comes before all others, and would move their numbers
     ("north", "a", f"m{CANARY}", CANARY): 1,
@@ -76,14 +73,14 @@ class World:
 
     folder: Path
 
-    def write(self, trips: Mapping[Leaf, int]) -> None:
+    def write(self, trips):
         """Write the table."""
         rows = "".join(f"{','.join(codes)},{people}\n" for codes, people in trips.items())
         (self.folder / "trips.csv").write_text(f"{','.join(COLUMNS)},people\n{rows}")
 
-    def plan(self, **keys: Any) -> Any:
+    def plan(self, **keys):
         """Return the plan of a release of everything, with other keys of the spec."""
-        privacy = {key: value for key, value in SPEC["privacy"].items() if key != "accountant"}  # type: ignore[attr-defined]
+        privacy = {key: value for key, value in SPEC["privacy"].items() if key != "accountant"}
         privacy |= {"epsilon": 1.0} | ({"accountant": "zcdp"} if "mechanism" in keys else {}) | keys.pop("privacy", {})
         privacy = {key: value for key, value in privacy.items() if value is not None}
         spec = SPEC | {
@@ -94,19 +91,19 @@ class World:
         }
         return make_plan(load_spec(spec_in(self.folder, spec | keys | {"privacy": privacy})))
 
-    def release(self, release_id: str = "one", **keys: Any) -> Path:
+    def release(self, release_id="one", **keys):
         """Make a release and return its folder."""
         plan = self.plan(**keys)
-        with store(), ThreadPoolExecutor(2) as executor:
-            make_release(plan, new_release(plan, release_id=release_id), submit_to(executor), report_nothing)
+        with store():
+            make(plan, new_release(plan, release_id=release_id))
         return self.folder / "out" / release_id
 
-    def events(self) -> list[str]:
+    def events(self):
         """Return what the ledger has of the release, in order."""
         with store() as con:
             return [event["event"] for event in events_of(con) if event.get("release") == "one"]
 
-    def exposed(self) -> list[str]:
+    def exposed(self):
         """Return the files and the tables of the store that hold, or are named for, the code of a single unit."""
         found = [str(path) for path in left_in(self.folder) if holds_canary(path)]
         with store() as con:
@@ -117,7 +114,7 @@ class World:
         return found
 
 
-def holds_canary(path: Path) -> bool:
+def holds_canary(path):
     """Return whether a file has the code in its name or its bytes, or in Parquet: in values, dictionaries and statistics."""
     content = path.read_bytes()
     held = f"{path} {content.decode('latin-1')}"
@@ -135,7 +132,7 @@ def holds_canary(path: Path) -> bool:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(tmp_path, monkeypatch):
     """Return a folder with a table and a store of its own, in which parts are small."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", 3)
@@ -146,35 +143,40 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
-def counts(folder: Path, level: int = DEPTH) -> dict[tuple[str, ...], int]:
+def counts(folder, level=DEPTH):
     """Return the published counts of a level by their codes."""
     table = pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
     return {tuple(codes): count for *codes, count in table.drop("low", "high", "signal").iter_rows()}
 
 
-def go_on() -> None:
+def go_on():
     """Go on with the release."""
-    with store(), ThreadPoolExecutor(2) as executor:
-        finish_release("one", submit_to(executor), report_nothing)
+    with store():
+        finish("one")
 
 
-def crash(*_: object, **__: object) -> None:
+def crash(*_, **__):
     """Stop a release where it stands."""
     raise MemoryError
 
 
-def crash_at(patch: pytest.MonkeyPatch, kind: str) -> None:
-    """Crash in the midst of the transaction that records a shard of a kind."""
+@contextmanager
+def crashing_at(kind):
+    """Let a release crash in the midst of the transaction that records a shard of a kind."""
     record = flows.run.walk.add_shard
-    patch.setattr(
-        flows.run.walk, "add_shard", lambda con, of, shard: (crash if shard.kind == kind else record)(con, of, shard)
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            flows.run.walk,
+            "add_shard",
+            lambda con, of, shard: (crash if shard.kind == kind else record)(con, of, shard),
+        )
+        yield
 
 
-def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_noise(monkeypatch):
     """Let the histogram keep what reaches the threshold as it is."""
 
-    def sampler(true_counts: Any, scale: float, threshold: int) -> Any:
+    def sampler(true_counts, scale, threshold):
         rows = np.flatnonzero(true_counts >= threshold)
         return rows, true_counts[rows]
 
@@ -221,26 +223,22 @@ def test_the_search_finds_a_code_that_no_row_has(tmp_path):
 
 def test_nothing_but_the_vault_holds_the_code_of_one_unit(world, monkeypatch):
     """It is nowhere while leaves are measured, once they are sealed, after a crash on either side of that, and at the end."""
-    before: list[Path] = []
-    drawn: list[int] = []
+    before = []
+    drawn = []
 
-    def sampler(true_counts: Any, scale: float, threshold: int) -> Any:
+    def sampler(true_counts, scale, threshold):
         before.extend(path for path in left_in(world.folder) if holds_canary(path))
         drawn.extend(true_counts.tolist())
         return thresholded_laplace(true_counts, scale, threshold)
 
     recipe = drawn_by("stability_histogram", {"opendp": Sampling(sampler)})
     monkeypatch.setitem(MECHANISMS, "stability_histogram", recipe)
-    with monkeypatch.context() as patch:
-        crash_at(patch, "noisy")
-        with pytest.raises(MemoryError):
-            world.release(keep_vault=True)
+    with crashing_at("noisy"), pytest.raises(MemoryError):
+        world.release(keep_vault=True)
     assert world.exposed() == []
     assert sorted(drawn) == sorted((UNSEEN | SEEN).values())
-    with monkeypatch.context() as patch:
-        crash_at(patch, "counts")
-        with pytest.raises(MemoryError):
-            go_on()
+    with crashing_at("counts"), pytest.raises(MemoryError):
+        go_on()
     assert world.exposed() == []
     go_on()
     assert world.exposed() == []
@@ -252,7 +250,7 @@ def test_what_is_left_does_not_depend_on_codes_that_were_not_kept(world, monkeyp
     """Of two tables that differ in leaves below the threshold, every shard, every seal and every published table is the same."""
     without_noise(monkeypatch)
 
-    def made(release_id: str, trips: dict[Leaf, int]) -> dict[str, Any]:
+    def made(release_id, trips):
         world.write(trips)
         folder = world.release(release_id, budget={"epsilon": 10.0, "delta": 1e-7})
         shards = {path.name: path.read_bytes() for path in shard_folder(release_id).iterdir()}
@@ -276,21 +274,17 @@ def test_what_is_left_does_not_depend_on_codes_that_were_not_kept(world, monkeyp
     assert one == two
 
 
-def test_a_rerun_draws_what_was_not_sealed_anew_and_its_codes_with_it(world, monkeypatch):
+def test_a_rerun_draws_what_was_not_sealed_anew_and_its_codes_with_it(world):
     """Before the seal there is no codebook beside the shards; afterwards one of what was sealed, however often it is made."""
-    with monkeypatch.context() as patch:
-        crash_at(patch, "noisy")
-        with pytest.raises(MemoryError):
-            world.release()
+    with crashing_at("noisy"), pytest.raises(MemoryError):
+        world.release()
     with store() as con:
         assert (list_shards(con, "one")["noisy"], charges_of(con, "one")[DEPTH].state) == ({}, "drawing")
         spent = read_books(con).accounts["synthetic-country"].spendings
     unsealed = noisy_path("one", DEPTH, "trunk").read_bytes()
     assert [path.name for path in shard_folder("one").iterdir()] == [noisy_path("one", DEPTH, "trunk").name]
-    with monkeypatch.context() as patch:
-        crash_at(patch, "counts")
-        with pytest.raises(MemoryError):
-            go_on()
+    with crashing_at("counts"), pytest.raises(MemoryError):
+        go_on()
     sealed = noisy_path("one", DEPTH, "trunk", 1).read_bytes()
     codes = codebook_path("one", "origin").read_bytes()
     assert sealed != unsealed
@@ -327,12 +321,10 @@ def test_a_level_that_is_not_as_charged_is_not_drawn(world, monkeypatch):
     ("counts", {"keep_noisy_counts": False}, set()),
     ("counts", {}, {"codebook_origin", "codebook_destination", "level_4_trunk.noisy"}),
 ], ids=["not sealed", "not kept", "kept"])  # fmt: skip
-def test_an_abandoned_release_leaves_codes_only_beside_sealed_counts(world, monkeypatch, stopped_at, keys, left):
+def test_an_abandoned_release_leaves_codes_only_beside_sealed_counts(world, stopped_at, keys, left):
     """What was drawn and never sealed goes with the vault, codes and all, and so does what is not to be kept."""
-    with monkeypatch.context() as patch:
-        crash_at(patch, stopped_at)
-        with pytest.raises(MemoryError):
-            world.release(**keys)
+    with crashing_at(stopped_at), pytest.raises(MemoryError):
+        world.release(**keys)
     abandon_release("one")
     assert {path.stem for path in shard_folder("one").iterdir()} == left
     assert not vault_path("one").exists()
@@ -401,14 +393,14 @@ LISTED = {"hierarchy": {"table": "areas.csv", "levels": ["region", "area"]}}
 EXACT = {"invariants": ["region"], "i_accept_unprotected": True}
 TARGET = {"level": "area", "max_error": 9, "confidence": 0.9}
 ONE_COLUMN = OF_TRIPS | {"origin": "home"}
-DEEP: dict[str, Any] = {
+DEEP = {
     "input": {"table": "trips.csv", "features": ["home"]},
     "hierarchy": {"home": {"levels": ["region", "home"]}},
     "release": {"order": ["home"]},
 }
 GAUSSIAN = LISTED | {"mechanism": "gaussian"}
 OF_NO_USE = "must be left out with mechanism"
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REFUSED = [
     ({"input": ONE_COLUMN}, "hierarchy.table must be given: input.origin names one column"),
     (DEEP, "hierarchy.home.table must be given: a feature has one column"),
     (GAUSSIAN | {"privacy": EXACT}, f"privacy.invariants {OF_NO_USE} gaussian: "),
@@ -449,7 +441,7 @@ def test_leaves_are_planned(world):
     assert world.plan(**LISTED).levels[-1].possible_cells == 10_001**2
 
 
-LIES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
+LIES = [
     ("leaves", lambda of: of.pop("waived"), "other than zero|above zero|waives"),
     ("leaves", lambda of: of["waived"].remove("fixed_total"), "waives other things"),
     ("leaves", lambda of: of["levels"][2].pop("summed"), "seal"),

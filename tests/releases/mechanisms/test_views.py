@@ -5,9 +5,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,9 +17,8 @@ from flows.answers.verify import verify_answer
 from storage.database.connections import store
 from tasks.pages.explorer.payload import embedded
 from tasks.released.sources.folder import open_folder
-from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import rounding_step
-from tests.support.folders import change_estimate, changed, manifest_of, rewrite, with_sums
+from tests.support.folders import change_estimate, changed, first, manifest_of, rewrite, stated, with_sums
 from tests.support.passes import counts_of, try_spec
 from tests.support.town import VIEWS, Town, added_up, level, view
 
@@ -31,13 +28,13 @@ LEVELS = {"total": 0, "living": 5, "working": 6, "by_mode": 7, "mode_from": 8, "
 
 
 @pytest.fixture(autouse=True)
-def _home(monkeypatch: pytest.MonkeyPatch) -> None:
+def _home(monkeypatch):
     """Put TRELLIS_HOME back after each test."""
     monkeypatch.setenv("TRELLIS_HOME", "")
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def published(tmp_path_factory):
     """Return a published folder with views, whose total is public."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", "")
@@ -69,10 +66,10 @@ def test_everything_is_published_under_its_name(published):
     assert manifest["rounding"]["exact"] == all(of < 1 for of in manifest["rounding"]["deviation"].values())
 
 
-def noise_by_place(scale_of: dict[int, set[float]]) -> Callable[[IntArray, float], IntArray]:
+def noise_by_place(scale_of):
     """Return a sampler whose noise depends on the place of a cell alone; it notes with which scales it has drawn how many cells."""
 
-    def sample(true_counts: IntArray, scale: float) -> IntArray:
+    def sample(true_counts, scale):
         scale_of.setdefault(len(true_counts), set()).add(scale)
         return true_counts + (np.arange(len(true_counts)) * 7 + len(true_counts)) % 11 - 5
 
@@ -85,7 +82,7 @@ def test_each_view_is_drawn_at_the_scale_that_it_is_charged(tmp_path, law):
     views = {name: VIEWS[name] for name in ("living", "by_mode")} | {"starts": {"from": "district"}}
     split = {"living": 2, "by_mode": 4, "starts": 5, "leaves": 6}
     spec = Town(tmp_path).spec(release__views=views, noise={"law": law}, privacy__split=split)
-    drawn: dict[int, set[float]] = {}
+    drawn = {}
     plan, _, trial = try_spec(spec, noise_by_place(drawn))
     parts = {part.level: part for part in (*plan.levels, *plan.views) if part.rho or part.epsilon}
     assert sorted(parts) == [1, 4, 5, 6]
@@ -117,34 +114,22 @@ def test_intervals_are_rounded_where_noisy_counts_are_destroyed(tmp_path):
         assert audit_answer([folder]).findings == []
 
 
-def stated(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
-    """Return what changes the manifest of a folder, with the right checksum."""
-    return lambda folder: rewrite(folder, change)
-
-
-def of_view(name: str, **values: object) -> Callable[[Path], None]:
+def of_view(name, **values):
     """Return what changes the entry of a view in a manifest."""
     return stated(lambda manifest: next(of for of in manifest["views"] if of["name"] == name).update(values))
 
 
-def gone(name: str) -> Callable[[Path], None]:
+def gone(name):
     """Return what deletes a file and its checksum."""
 
-    def of_folder(folder: Path) -> None:
+    def of_folder(folder):
         (folder / name).unlink()
         with_sums(folder)
 
     return of_folder
 
 
-def first(column: str, by: int) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """Return what adds to the first value of a column."""
-    return lambda table: table.with_columns(
-        pl.when(pl.int_range(pl.len()) == 0).then(pl.col(column) + by).otherwise(pl.col(column)).alias(column)
-    )
-
-
-def swapped(table: pl.DataFrame) -> pl.DataFrame:
+def swapped(table):
     """Return derived columns of which two rows have each other's code."""
     modes = table["mode"].to_list()
     other = next(at for at, mode in enumerate(modes) if mode != modes[0])
@@ -152,14 +137,14 @@ def swapped(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(mode=pl.Series(modes))
 
 
-def halved(manifest: dict[str, Any]) -> None:
+def halved(manifest):
     """State of a view half of its squared sensitivity and half of its cost, in agreement with each other."""
     of, before = manifest["views"][1], manifest["views"][1]["rho"]
     of.update(l2_sensitivity=1.0, rho=before / 2)
     manifest["privacy"]["rho"] -= before / 2
 
 
-def repeated(table: pl.DataFrame) -> pl.DataFrame:
+def repeated(table):
     """Return a view with its first row a second time."""
     codes = (pl.Series(of, [table[of][0]] * 2 + table[of][2:].to_list()) for of in ("to_district", "to_zone"))
     return table.with_columns(codes)
@@ -170,7 +155,7 @@ UNKNOWN_NOISE = "does not have the noise_rows that the manifest states"
 REFINES_NOT = "a source that does not refine it"
 REFINES = "view by_mode has a source that does not refine it"
 
-OF_TABLES: dict[str, tuple[str, Callable[[pl.DataFrame], pl.DataFrame], str]] = {
+OF_TABLES = {
     "nothing but the CSV": ("views/living", first("count", 0), ""),
     "a count and its end": ("views/living", lambda of: first("high", 1000)(first("count", 1)(of)), "does not add up"),
     "the count of one cell": ("views/total", lambda of: of.with_columns(pl.all() + 1), "total.parquet does not add up"),
@@ -184,7 +169,7 @@ OF_TABLES: dict[str, tuple[str, Callable[[pl.DataFrame], pl.DataFrame], str]] = 
     "a derived code": ("derived/mode", swapped, "does not add up"),
     "a derived row": ("derived/mode", lambda of: pl.concat([of, of[:1]]), "must list each combination"),
 }
-OF_VIEWS: dict[str, tuple[str, dict[str, Any], str]] = {
+OF_VIEWS = {
     "rho": ("living", {"rho": 0.5}, "rho"),
     "sigma": ("living", {"sigma": 1.0}, "sigma"),
     "a source that is measured": ("by_mode", {"source": 4}, "view by_mode must have a source that says as much"),
@@ -193,22 +178,16 @@ OF_VIEWS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a half-width": ("by_mode", {"half_width": 1}, "half_width"),
     "a promise": ("by_mode", {"intervals": {"confidence": 0.9, "promise": "rows"}}, "does not promise"),
 }
-OF_MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+OF_MANIFESTS = {
     "a sensitivity": (halved, "can move some level further"),
     "a level's source": (lambda of: of["levels"][1].update(source=4), "level 1 must have a source that says as much about it as manifest.json: level 2"),
-    "a source that says less": (
-        lambda of: of["levels"][1].update(source=5, sigma=of["levels"][4]["sigma"] * 3**0.5),
-        "level 1 must have source 2, which says most about it",
-    ),
+    "a source that says less": (lambda of: of["levels"][1].update(source=5, sigma=of["levels"][4]["sigma"] * 3**0.5), "level 1 must have source 2, which says most about it"),
     "a sum's sigma": (lambda of: of["levels"][1].update(sigma=of["levels"][1]["sigma"] / 2), "level 1 has a sigma"),
     "rounding left out": (lambda of: of.pop("rounding"), NO_ROUNDING),
     "rounding of a view left out": (lambda of: of["rounding"]["deviation"].pop("by_mode"), NO_ROUNDING),
     "rounding that is not exact": (lambda of: of["rounding"]["deviation"].update(by_mode=1.0), "rounding must be exact where, and only where"),
     "rounding that is": (lambda of: of["rounding"].update(exact=False), "rounding must be exact where"),
-    "rounding of leaves": (
-        lambda of: of["rounding"].update(exact=False, deviation=of["rounding"]["deviation"] | {"level_4": 1.5}),
-        "rounding moves leaves by less than one record",
-    ),
+    "rounding of leaves": (lambda of: of["rounding"].update(exact=False, deviation=of["rounding"]["deviation"] | {"level_4": 1.5}), "rounding moves leaves by less than one record"),
     "a level's half-width": (lambda of: of["levels"][4].update(half_width=1), "half_width"),
     "a level's bias": (lambda of: of["levels"][4].update(bias=9.0), "bias"),
     "an estimate of sums": (lambda of: change_estimate(of["levels"][1]["noise_rows"]), f"level_1.parquet {UNKNOWN_NOISE}"),
@@ -216,7 +195,7 @@ OF_MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a seal that is missing": (lambda of: of["seals"].pop(), "must have seals"),
 }  # fmt: skip
 GONE = ["views/by_mode.parquet", "noisy_counts/view_by_mode.parquet", "derived/mode.parquet"]
-LIES: dict[str, tuple[Callable[[Path], None], str]] = {
+LIES = {
     **{lie: (changed(f"{name}.parquet", change), told) for lie, (name, change, told) in OF_TABLES.items()},
     **{lie: (of_view(name, **values), told) for lie, (name, values, told) in OF_VIEWS.items()},
     **{lie: (stated(change), told) for lie, (change, told) in OF_MANIFESTS.items()},

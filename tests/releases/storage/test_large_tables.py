@@ -3,9 +3,7 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -21,7 +19,7 @@ from polars.testing import assert_frame_equal
 
 from storage.counts.published import _rows_of, forget_levels, published_total, store_levels, store_table
 from storage.counts.shard_files import check_shard, read_row_groups, write_shard
-from storage.database.connections import Connection, store, transaction
+from storage.database.connections import store, transaction
 from storage.errors import StoreError
 from storage.releases.register import find_release, set_terms
 from tasks.folder.publish.task import publish
@@ -42,7 +40,7 @@ from tests.support.folders import published, rewrite, table_of, with_sums
 from tests.support.ledger import read_shard
 from tests.support.spec import SPEC as COUNTRY
 
-SPEC: dict[str, Any] = COUNTRY | {
+SPEC = COUNTRY | {
     "name": "large",
     "privacy": {"unit": "one commuter", "neighbours": "substitution", "max_records_per_unit": 1}
     | {"epsilon": 40.5, "delta": 3.0e-9},  # so much that every level keeps many rows
@@ -54,7 +52,7 @@ GROUP = 2  # rows of a row group
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def home(tmp_path_factory):
     """Release a made-up country; return the published folder, with its store at TRELLIS_HOME."""
     place = tmp_path_factory.mktemp("large")
     country = draw_country(regions=3, provinces=6, municipalities=18, people=PEOPLE, generator=np.random.default_rng(3))
@@ -66,7 +64,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def aside(home: Path) -> Iterator[Path]:
+def aside(home):
     """Put the published folder aside, to publish it again; return where it is meanwhile."""
     aside = home.rename(home.with_name("aside"))
     yield aside
@@ -75,7 +73,7 @@ def aside(home: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def folder(home: Path, tmp_path: Path) -> Path:
+def folder(home, tmp_path):
     """Return a copy of the published folder whose tables have many row groups."""
     copy = tmp_path / home.name
     shutil.copytree(home, copy)
@@ -84,7 +82,7 @@ def folder(home: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def put(folder: Path, level: int, table: pl.DataFrame, row_group: int = GROUP) -> None:
+def put(folder, level, table, row_group=GROUP):
     """Replace the table of a level, and where it is the finest `counts.csv` too, with so many rows in a row group."""
     # Intervals are widened where counts have left them.
     if {"count", "low", "high"} <= set(table.columns):
@@ -94,10 +92,10 @@ def put(folder: Path, level: int, table: pl.DataFrame, row_group: int = GROUP) -
         table.write_csv(folder / "counts.csv")
 
 
-def failures(folder: Path) -> list[str]:
+def failures(folder):
     """Write fitting checksums, margins and counts of rows and marks, and return what `verify` says all the same."""
 
-    def count(manifest: dict[str, Any]) -> None:
+    def count(manifest):
         for entry in manifest["levels"]:
             path = folder / "counts" / f"level_{entry['level']}.parquet"
             entry["nonzero"] = pq.read_metadata(path).num_rows
@@ -118,7 +116,7 @@ def failures(folder: Path) -> list[str]:
     return verify(folder)
 
 
-def columns_of(universe: Any, nodes: list[tuple[Any, int]]) -> tuple[tuple[Any, ...], Any]:
+def columns_of(universe, nodes):
     """Return nodes with their counts as columns, as they come."""
     areas = np.array([universe.areas(node) for node, _ in nodes], dtype=np.int64).reshape(
         len(nodes), len(universe.paths)
@@ -261,7 +259,7 @@ def test_csv_in_parts_is_csv(tmp_path, monkeypatch, rows):
         assert csv_failures(parts, [finest]) == ["counts.csv differs from the table of the finest level."]
 
 
-def store_all(con: Connection, home: Path) -> None:
+def store_all(con, home):
     """Store the rows of all levels of a release, the finest first."""
     for level in reversed(range(DEPTH + 1)):
         store_table(con, home.name, home, level, 2**30)
@@ -309,7 +307,7 @@ def test_tables_of_a_release_that_was_not_recorded_are_known_to_nobody(home):
 def test_a_folder_is_complete_though_its_rows_cannot_be_stored(home, monkeypatch):
     """A store that is full or held keeps no folder back: publishing says that its rows are not there, and the books are closed later."""
 
-    def full(*_: Any) -> None:
+    def full(*_):
         raise StoreError("The disk is full.")
 
     assert publish.fn(home.name).value
@@ -326,7 +324,7 @@ def test_a_store_is_bounded_only_while_a_table_is_stored(home, monkeypatch):
     with store() as con:
         ((before, threads),) = con.execute(asked).fetchall()
 
-        def looking(files: Sequence[Path]) -> str:
+        def looking(files):
             seen.append(con.execute(asked).fetchone())
             return rows_of(files)
 
@@ -384,8 +382,8 @@ CODES = st.one_of(st.none(), st.sampled_from(["", "a", "b", "10", "9", "é", "\U
 def test_areas_are_known_by_their_paths(parts, largest):
     """Over any number of tables an area has one number, two have two, ranks follow the text, and parents are known."""
     areas = AxisAreas()
-    number_of: dict[Any, int] = {}
-    prefixes: dict[Any, int] = {}
+    number_of = {}
+    prefixes = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tasks.format.areas._LARGEST_KEY", largest)
         for rows in parts:
@@ -416,7 +414,7 @@ def test_children_add_up_in_any_order_and_in_parts_of_any_size(data, universes):
     nodes = data.draw(st.lists(st.sampled_from(universe.nodes(level)), unique=True, min_size=1, max_size=25))
     counts = dict(zip(nodes, data.draw(st.lists(st.integers(1, 9), min_size=25, max_size=25)), strict=False))
     reached, above = tree.axis_levels(level), tree.axis_levels(level - 1)
-    sums: Counter[Any] = Counter()
+    sums = Counter()
     for node, count in counts.items():
         sums[tuple(path[:own] for path, own in zip(node, above, strict=True))] += count
     parents = [(node, sums[node]) for node in universe.sort(set(sums), level - 1)]

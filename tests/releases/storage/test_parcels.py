@@ -1,7 +1,6 @@
 """Shards as they lie in a mailbox: what a worker writes there is what home would have written, and nobody reads it without the key."""
 
 import secrets
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ NAME = "level_7_b00.3.noisy"
 
 
 @pytest.fixture
-def mailbox(tmp_path: Path) -> Path:
+def mailbox(tmp_path):
     """Return the folder of a mailbox."""
     folder = tmp_path / "mailbox"
     folder.mkdir(mode=0o700)
@@ -25,7 +24,7 @@ def mailbox(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def machines(tmp_path: Path, mailbox: Path) -> list[EncryptedFiles]:
+def machines(tmp_path, mailbox):
     """Return home and two workers, with one key and a folder each."""
     key, place = secrets.token_bytes(32), open_place(f"file://{mailbox}", patience=0.5)
     for name in "abc":

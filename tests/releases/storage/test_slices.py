@@ -2,7 +2,7 @@
 
 import secrets
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,11 +28,10 @@ from storage.mailbox.keys import list_keys, release_key
 from storage.mailbox.places import Mailbox, Namespace, open_place
 from storage.releases.register import set_state
 from storage.releases.shards import TRUNK
-from tasks.noise.measure import Truth, true_counts_below
+from tasks.noise.measure import true_counts_below
 from tasks.noise.slicing import slice_vault, sliced_truth
-from tasks.tree.job import Job
 from tasks.work.capacity import cores, default_memory
-from tests.support.cases import CASES, Case, case_csv
+from tests.support.cases import CASES, case_csv
 from tests.support.certificates import write_cluster_file
 from tests.support.making import CUT, make, noise_of_the_cell, quick
 
@@ -49,12 +48,12 @@ class Office:
     _draw: Callable[..., Any] = tasks.noise.task.draw
 
     @property
-    def place(self) -> Namespace:
+    def place(self):
         """The part of the mailbox that belongs to home, where slices are."""
         (home,) = {name.partition("/")[0] for name in self.mailbox.list()}
         return Namespace(self.mailbox, home)
 
-    def draw(self, job: Job, truth: Truth, level: int, branch: str, *how: Any) -> Any:
+    def draw(self, job, truth, level, branch, *how):
         """Draw what is of the trunk from the vault, and everything else from slices."""
         if branch == TRUNK:
             return self._draw(job, truth, level, branch, *how)
@@ -73,14 +72,14 @@ class Office:
             return self._draw(job, sliced, level, branch, *how)
 
 
-def rows_at_most(most: int, con: Any, level: int, axes: Iterable[int], first: int, end: int) -> dict[str, Any]:
+def rows_at_most(most, con, level, axes, first, end):
     """Read rows of a level, a few at a time: no level is ever in memory as a whole."""
     assert end - first <= most
     return read_true_rows(con, level, axes, first, end)
 
 
 @pytest.fixture
-def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+def office(tmp_path, monkeypatch):
     """Open a mailbox, with slices of several row groups, and let all branches be drawn from it."""
     for name in ("mailbox", "cache"):
         (tmp_path / name).mkdir(mode=0o700)
@@ -124,7 +123,7 @@ def test_slices_answer_as_the_vault_does(case, mechanism, sizes, office, tmp_pat
 PLANTED = 727_272_727  # a true count that nothing else in a slice has
 
 
-def case_planted(folder: Path) -> Case:
+def case_planted(folder):
     """Make the plain case with one true count that can be recognised."""
     made = quick(case_csv)(folder)
     trips = (folder / "trips.csv").read_text().splitlines()
@@ -146,14 +145,14 @@ def test_a_mailbox_tells_no_count_and_no_size_and_a_slice_is_whole(office, tmp_p
         assert len(content) >= BLOCK
         assert len(content).bit_count() == 1
         assert not any(text in content for text in (*texts, key, key.hex().encode(), b"PAR1"))
-    found: list[int] = []
+    found = []
     for name in names:
         with EncryptedReader(mailbox / name, key, name) as reader, pq.ParquetFile(reader) as file:
             found += file.read().column("true_count").to_pylist()
     assert PLANTED in found
     name, other = (next(name for name in names if f"level_{level}_b00" in name) for level in (6, 5))
 
-    def read(path: Path, by: bytes = key) -> None:
+    def read(path, by=key):
         with open_slice(path, by, name) as opened:
             opened.counts(0, opened.first, opened.first + opened.file.metadata.num_rows)
             opened.nodes([0, 0], [100, 100])
@@ -176,7 +175,7 @@ def test_an_altered_slice_stops_a_draw(office, tmp_path, monkeypatch):
     """A release whose slices were altered fails with an error that names the mailbox; once it is abandoned its key is gone."""
     put = Namespace.put_new
 
-    def altered(drawer: Namespace, name: str, file: Path) -> None:
+    def altered(drawer, name, file):
         content = bytearray(file.read_bytes())
         content[BLOCK // 2] ^= 1
         file.write_bytes(content)

@@ -2,14 +2,11 @@
 
 import math
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from functools import cache
-from itertools import pairwise
-from typing import Any
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +15,6 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
 from flows.planning.guarantee import Guarantee, guarantee_of
-from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.specification.sections.privacy import PrivacyKeys
 from storage.errors import SpecError
@@ -51,7 +47,7 @@ deltas = st.floats(1e-15, 0.5)
 rhos = st.floats(1e-16, 1e3).map(Fraction)
 
 
-def lemma(rho: Fraction, delta: float) -> Decimal:
+def lemma(rho, delta):
     """Return ρ + 2 √(ρ ln 1/δ) to a hundred digits."""
     with localcontext(prec=100):
         exact = Decimal(rho.numerator) / Decimal(rho.denominator)
@@ -106,7 +102,7 @@ def test_a_split_means_the_numbers_that_are_written(universe_of, split, shares):
     tree = universe_of([[("a", "1"), ("a", "2"), ("b", "1")]], (0, 0)).tree
     keys = {"unit": "one", "neighbours": "add_remove", "max_records_per_unit": 2, "delta": 1e-8}
 
-    def scheme(split: Any) -> Scheme:
+    def scheme(split):
         return scheme_of(PrivacyKeys(**keys, epsilon=1.0, split=split), tree, tree, MECHANISMS["inftda"], "opendp")
 
     assert list(scheme(split).allocation.shares) == shares
@@ -174,38 +170,20 @@ ONE_RECORD = {  # allocations for one record per unit, to which every accountant
     "measured root": Allocation(geometric(Fraction(4), 2), (1, 2)),
 }
 MANY_RECORDS = {"m = 3": Allocation(uniform(3), (9, 9, 3)), "m = 3, substitution": Allocation(uniform(2), (9, 18))}
-AT_ANY = [
-    *[(by, relation) for by in ("lemma", "zcdp") for relation in ONE_RECORD | MANY_RECORDS],
-    *[("pld", relation) for relation in ("substitution", "measured root")],
-]
+ALLOCATIONS = ONE_RECORD | MANY_RECORDS
+AT_ANY = [*product(("lemma", "zcdp"), ALLOCATIONS), ("pld", "substitution"), ("pld", "measured root")]
 
 every_allocation = pytest.mark.parametrize(("by", "relation"), AT_ANY)
 
 
-def allocation_of(relation: str) -> Allocation:
-    """Return an allocation by its name."""
-    return (ONE_RECORD | MANY_RECORDS)[relation]
-
-
-@cache
-def chosen(by: str, allocation: Allocation, epsilon: float, delta: float) -> tuple[Measurement, ...]:
-    """Return the measurements that an accountant chooses."""
-    return allocation.measurements(ACCOUNTANTS[by].largest_rho(allocation, epsilon, delta))
-
-
-def with_noise(measurements: Sequence[Measurement], factor: float) -> tuple[Measurement, ...]:
+def with_noise(measurements, factor):
     """Return measurements with so many times the noise, and what those cost."""
-    return tuple(
-        replace(
-            measurement,
-            sigma=factor * measurement.sigma,
-            rho=Fraction(privacy_map(factor * measurement.sigma, square_root_up(measurement.l2_sensitivity_squared))),
-        )
-        for measurement in measurements
-    )
+    changed = [replace(of, sigma=factor * of.sigma) for of in measurements]
+    costs = [privacy_map(of.sigma, square_root_up(of.l2_sensitivity_squared)) for of in changed]
+    return tuple(replace(of, rho=Fraction(cost)) for of, cost in zip(changed, costs, strict=True))
 
 
-def gaussian_delta(rho: float, epsilon: float) -> float:
+def gaussian_delta(rho, epsilon):
     """Return the exact δ of Gaussian noise on real numbers that costs ρ (Balle and Wang, 2018)."""
     mu = math.sqrt(2 * rho)
     return float(ndtr(-epsilon / mu + mu / 2) - math.exp(epsilon) * ndtr(-epsilon / mu - mu / 2))
@@ -214,7 +192,7 @@ def gaussian_delta(rho: float, epsilon: float) -> float:
 @every_allocation
 def test_the_noise_that_is_chosen_holds_and_less_would_not(by, relation):
     """What an accountant chooses for (ε, δ) holds by its own computation; with 1 % less noise it does not."""
-    allocation, epsilon, delta = allocation_of(relation), 1.0, 1e-8
+    allocation, epsilon, delta = ALLOCATIONS[relation], 1.0, 1e-8
     rho = ACCOUNTANTS[by].largest_rho(allocation, epsilon, delta)
     measurements = allocation.measurements(rho)
     assert rho_of(measurements) == rho
@@ -228,7 +206,7 @@ def test_a_stated_epsilon_is_never_under_stated(by, relation):
     """The ε that is stated for measurements holds, and a thousandth less of it does not."""
     # δ(ε) is the least δ at which ε holds: a millionth more of it holds, a fiftieth less does not. pld states it by a grid of losses and
     # checks it by sums over outcomes: the grid makes it a hundredth larger.
-    accountant, measurements = ACCOUNTANTS[by], allocation_of(relation).measurements(Fraction(1, 50))
+    accountant, measurements = ACCOUNTANTS[by], ALLOCATIONS[relation].measurements(Fraction(1, 50))
     epsilon = accountant.least_epsilon(measurements, 1e-8)
     assert accountant.holds(measurements, epsilon, 1e-8)
     assert not accountant.holds(measurements, 0.999 * epsilon, 1e-8)
@@ -243,10 +221,10 @@ def test_a_stated_epsilon_is_never_under_stated(by, relation):
     assert all(accountant.holds(measurements, point.epsilon, point.delta * (1 + 1e-6)) for point in curve)
 
 
-def optimal_delta(rho: float, epsilon: float) -> float:
+def optimal_delta(rho, epsilon):
     """Return δ of ρ-zCDP at ε by Canonne, Kamath and Steinke's Proposition 12, minimised over α afresh."""
 
-    def log_delta(log_excess: float) -> float:
+    def log_delta(log_excess):
         excess = math.exp(log_excess)  # α − 1
         return excess * ((1 + excess) * rho - epsilon) - (1 + excess) * math.log1p(1 / excess) + math.log(1 / excess)
 
@@ -368,16 +346,16 @@ def test_far_out_the_epsilon_of_zcdp_is_still_a_number(rho, delta):
         assert 0 <= ACCOUNTANTS[by].least_delta(measurements, 1.0) <= 1
 
 
-def summed(measurements: Sequence[Measurement]) -> float:
+def summed(measurements):
     """Return an error in proportion to the scales, with different weights and rounding at every step."""
     return sum(math.sqrt(2 * math.log(level + 2)) * measurement.sigma for level, measurement in enumerate(measurements))
 
 
 @settings(max_examples=40)
-@given(most=st.floats(1, 1e8), relation=st.sampled_from([*ONE_RECORD, *MANY_RECORDS]))
+@given(most=st.floats(1, 1e8), relation=st.sampled_from([*ALLOCATIONS]))
 def test_the_rho_for_an_error_is_the_least(most, relation):
     """With the ρ of a target the error stays within it, with the next float below it does not."""
-    allocation = allocation_of(relation)
+    allocation = ALLOCATIONS[relation]
     rho = allocation.least_rho(summed, most)
     assert summed(allocation.measurements(rho)) <= most
     assert summed(allocation.measurements(Fraction(math.nextafter(float(rho), 0.0)))) > most

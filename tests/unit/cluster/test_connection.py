@@ -3,9 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -27,10 +25,10 @@ ADDRESS = "tls://10.0.0.6:40001"
 class Cluster:
     """In place of Dask's client: asks a worker that is of this process, and notes which were asked."""
 
-    def __init__(self, worker: Any = None) -> None:
+    def __init__(self, worker=None):
         self.worker, self.asked = worker, list[str]()
 
-    def run(self, question: Callable[..., Any], *arguments: Any, workers: list[str], on_error: str) -> dict[str, Any]:
+    def run(self, question, *arguments, workers, on_error):
         """Ask each worker, as Dask would."""
         assert on_error == "return"
         self.asked += workers
@@ -39,7 +37,7 @@ class Cluster:
 
 
 @pytest.fixture
-def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Cluster], Connection]:
+def connect(tmp_path, monkeypatch):
     """Return what makes a connection to a cluster whose workers have the key and the mailbox of home."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     for folder in ("mailbox", "kept"):
@@ -48,7 +46,7 @@ def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Cluste
     place, key = file.place(), file.mailbox_key()
     monkeypatch.setattr("flows.cluster.worker._setup", WorkerSetup(place, key, tmp_path / "kept"))
 
-    def connection(cluster: Cluster) -> Connection:
+    def connection(cluster):
         client: Any = cluster
         return Connection(file, client, place, key)
 
@@ -82,7 +80,7 @@ def test_a_worker_is_refused_by_what_it_is(connect, tmp_path, options, settings,
 
     from flows.cluster.worker import SETTINGS
 
-    async def check() -> None:
+    async def check():
         cluster, place = Cluster(), str(tmp_path / "dask")
         connection = connect(cluster)
         with dask.config.set(SETTINGS | settings):
@@ -103,7 +101,7 @@ def test_no_probe_is_left_behind(connect, tmp_path, answer):
     seen, ended = list[list[str]](), Event()
 
     class Answers(Cluster):
-        def run(self, question: Callable[..., Any], *arguments: Any, **_: Any) -> dict[str, Any]:
+        def run(self, question, *arguments, **_):
             mailbox = tmp_path / "mailbox"
             while question is probe and not list(mailbox.rglob(arguments[0])):
                 time.sleep(0.01)  # until home has put it
@@ -116,7 +114,7 @@ def test_no_probe_is_left_behind(connect, tmp_path, answer):
 
     connection = connect(Answers())
 
-    def probing() -> None:
+    def probing():
         with suppress(StoreError):
             connection._probe([ADDRESS])
 

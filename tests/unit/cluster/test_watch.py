@@ -1,9 +1,8 @@
 """Who comes to a cluster while a release runs: home lets nobody in unchecked, and waits for nobody."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -28,19 +27,19 @@ class Door:
         default_factory=lambda: SimpleNamespace(memory_per_worker=10**9, lost_after=0.4, wait_for_worker=60)
     )
 
-    def check_alive(self) -> None:
+    def check_alive(self):
         """Say that the scheduler is there."""
 
-    def listed(self) -> dict[str, float]:
+    def listed(self):
         """Return who is there; all of them have been heard of just now."""
         self.beats = {address: time.monotonic() for address in self.beats}
         return dict(self.beats)
 
-    def remove_probes(self) -> None:
+    def remove_probes(self):
         """Note that what open probes have left is removed."""
         self.checked.append("probes removed")
 
-    def check(self, addresses: list[str]) -> None:
+    def check(self, addresses):
         """Check workers."""
         self.checked += addresses
         for address in addresses:
@@ -48,21 +47,21 @@ class Door:
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Door:
+def door(tmp_path):
     """Return a cluster of one worker."""
     (tmp_path / "mailbox").mkdir(mode=0o700)
     return Door(open_place(f"file://{tmp_path / 'mailbox'}"), {"tls://first": 0.0})
 
 
 @pytest.fixture
-def cluster(door: Door) -> Iterator[Cluster]:
+def cluster(door):
     """Watch the cluster."""
     cluster = Cluster(door, door.listed())  # type: ignore[arg-type]
     yield cluster
     cluster.end()
 
 
-def wait_for(is_so: Callable[[], bool]) -> None:
+def wait_for(is_so):
     """Wait until something is so, ten seconds at most."""
     until = time.monotonic() + 10
     while not is_so():
@@ -97,7 +96,7 @@ def test_a_newcomer_that_hangs_costs_nobody_anything(door, cluster, monkeypatch)
 def test_a_newcomer_that_cannot_be_checked_is_asked_nothing(fault, door, cluster, capsys):
     """Whatever its check raises, home goes on watching, and says who is left out."""
 
-    def refuse() -> None:
+    def refuse():
         raise fault
 
     door.how["tls://bad"] = refuse

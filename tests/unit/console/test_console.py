@@ -24,6 +24,7 @@ from tests.support.comparisons import level_result, results_of
 
 ONE_RECORD = Contributions("promise", distinct=None, exact_records_per_unit=True, max_records_per_unit=1)
 COST = {"rho": 0.1, "sigma": 2.0, "l2_sensitivity": 1.0}
+CHARGED = {"release": "a[b]", "level": 1, "state": "released", "mechanism": "discrete_gaussian"}
 ACCOUNT = AccountStatement(
     dataset="jobs",
     same_people=["jobs-2020"],
@@ -37,11 +38,7 @@ ACCOUNT = AccountStatement(
     left=Cost(9.0, 1.1),
     raises=[CapRaise("2026", 5.0, 10.0, "decree [7]")],
     releases=[ReleaseClaim("a[b]", "jobs", 1.0, 1e-8, "zcdp", [], True, ["other"], ONE_RECORD)],
-    charges=[
-        LevelCharge(
-            release="a[b]", level=1, state="released", mechanism="discrete_gaussian", epsilon=0.0, delta=0.0, **COST
-        )
-    ],
+    charges=[LevelCharge(**CHARGED, epsilon=0.0, delta=0.0, **COST)],
 )
 LEVEL = ReleasedPart(level=0, axes={"origin": None}, cells=1, nonzero=1, derivation="", bound=None, **COST)
 
@@ -80,10 +77,8 @@ def test_a_share_of_few_intervals_is_no_broken_promise(capsys):
     coverage = CoverageSpread(2 / 3, 0.0, 1.0, standard_error=None)
     groups = [GroupIntervals(many, coverage, spread) for many in (100 / 3, 33.0)] + [GroupIntervals(0.0, None, None)]
     known = {"rows_covered": spread, "row_width": spread, "false_rows": spread}
-    levels = [
-        level_result(level, spread, intervals=dict.fromkeys(GROUPS, group), **known)
-        for level, group in enumerate(groups)
-    ]
+    intervals = enumerate(dict.fromkeys(GROUPS, group) for group in groups)
+    levels = [level_result(level, spread, intervals=of, **known) for level, of in intervals]
     show_comparison(results_of([MechanismResult("inftda", 1.0, [], spread, levels)]), intervals=True)
     said = capsys.readouterr().out
     assert "the promise is 90% for each fixed cell, and so, within sampling error, for each true count\n" in said

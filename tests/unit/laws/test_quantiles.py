@@ -4,7 +4,6 @@ Probabilities are computed a second time here, in decimals of 60 digits, by summ
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from functools import cache
@@ -15,11 +14,10 @@ import pytest
 
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.laplace import LAPLACE, laplace_quantile
-from tasks.laws.law import NO_NOISE, Law, LevelNoise, quantile_of_sum
+from tasks.laws.law import NO_NOISE, LevelNoise, quantile_of_sum
 from tasks.laws.named import LAWS, noise_of
 from tasks.laws.samplers import LARGEST_TAU
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
-from tasks.tree.axis import FloatArray
 from tasks.uncertainty.intervals import margins_of, simultaneous_margins, sum_margins
 
 DIGITS = 60
@@ -27,13 +25,13 @@ ROOM = [-1e-12, -1e-14, 0.0, 1e-15, 3e-14, 2e-13]  # more or less than the logar
 ENOUGH = 2e-12  # of room, with which nobody is more careful than need be
 
 
-def tau() -> Decimal:
+def tau():
     """Return how far one draw of the table sampler may be from its law."""
     return Decimal(LARGEST_TAU.numerator) / Decimal(LARGEST_TAU.denominator)
 
 
 @cache
-def gaussian_law(sigma: float) -> list[Decimal]:
+def gaussian_law(sigma):
     """Return P(noise = k) of the discrete Gaussian for k = 0, 1, 2, … until it is below 1e-60."""
     with localcontext(prec=DIGITS):
         weights = [Decimal(1)]
@@ -45,12 +43,12 @@ def gaussian_law(sigma: float) -> list[Decimal]:
         return [weight / whole for weight in weights]
 
 
-def beyond_gaussian(sigma: float, z: int) -> Decimal:
+def beyond_gaussian(sigma, z):
     """Return P(noise > z) of the discrete Gaussian."""
     return sum(gaussian_law(sigma)[z + 1 :], Decimal(0))
 
 
-def beyond_laplace(scale: float, z: int) -> Decimal:
+def beyond_laplace(scale, z):
     """Return P(noise > z) of the discrete Laplace distribution."""
     q = (-1 / Decimal(scale)).exp()
     return q ** (z + 1) / (1 + q)
@@ -64,9 +62,7 @@ def beyond_laplace(scale: float, z: int) -> Decimal:
         *((laplace_quantile, beyond_laplace, scale) for scale in (0.3, 0.7, 2.0, 5.3)),
     ],
 )
-def test_noise_within_tau_of_its_law_exceeds_a_quantile_no_more_often_than_is_said(
-    quantile: Callable[[float, float], int], beyond: Callable[[float, int], Decimal], scale: float, room: float
-) -> None:
+def test_noise_within_tau_of_its_law_exceeds_a_quantile_no_more_often_than_is_said(quantile, beyond, scale, room):
     """Asked for just what a whole number is exceeded with, down to 1e-24, no quantile is exceeded more often, τ included."""
     with localcontext(prec=DIGITS):
         for z in count():
@@ -78,7 +74,7 @@ def test_noise_within_tau_of_its_law_exceeds_a_quantile_no_more_often_than_is_sa
             assert quantile(scale, float(exceeded.ln()) + ENOUGH) == z
 
 
-def test_a_law_without_quantiles_states_no_interval() -> None:
+def test_a_law_without_quantiles_states_no_interval():
     """Margins of noise whose law has no quantiles are refused; where only leaves above a threshold are kept, those of a sum are."""
     noise = LevelNoise(replace(GAUSSIAN, quantile=None), 3.0)
     with pytest.raises(ValueError, match="has no quantiles"):
@@ -104,7 +100,7 @@ class Stated:
 
 @pytest.mark.parametrize("scale", [0.15, 0.2294157338705618, 0.5, 0.9, 1.0, 1.2, 1.7, 3.0, 40.0])
 @pytest.mark.parametrize("law", LAWS.values(), ids=list(LAWS))
-def test_what_is_stated_as_sigma_is_the_standard_deviation(law: Law, scale: float) -> None:
+def test_what_is_stated_as_sigma_is_the_standard_deviation(law, scale):
     """Little noise is of whole records too: it is nearly always 0, and its deviation far below its scale. Both are stated then."""
     k = np.arange(-math.ceil(60 * scale) - 1, math.ceil(60 * scale) + 2)
     weights = np.exp(-((k / scale) ** 2) / 2 if law.norm == 2 else -np.abs(k) / scale)
@@ -115,7 +111,7 @@ def test_what_is_stated_as_sigma_is_the_standard_deviation(law: Law, scale: floa
     assert (noise.stated_scale == 0) == (law is GAUSSIAN and scale >= 1.2)
 
 
-def test_noise_that_floats_do_not_have_is_still_noise() -> None:
+def test_noise_that_floats_do_not_have_is_still_noise():
     """A level is exact if its σ is 0, so that of noise is never stated as 0."""
     for scale in (0.01, 0.02):
         noise = LevelNoise(GAUSSIAN, scale)
@@ -123,7 +119,7 @@ def test_noise_that_floats_do_not_have_is_still_noise() -> None:
         assert noise_of(Stated(GAUSSIAN.name, noise.sigma, noise.stated_scale)) == noise
 
 
-def test_noise_of_several_draws_is_that_of_their_sum() -> None:
+def test_noise_of_several_draws_is_that_of_their_sum():
     """The noise of a cell that bears several draws has their variance, and goes as far as their sum."""
     several = LevelNoise(GAUSSIAN, 3.0, terms=5)
     assert several.variance == 5 * LevelNoise(GAUSSIAN, 3.0).variance
@@ -131,7 +127,7 @@ def test_noise_of_several_draws_is_that_of_their_sum() -> None:
     assert several.quantile(-3.0, 2) == gaussian_quantile(3.0, -3.0, 10)
 
 
-def probabilities_of(law: Law, draws: tuple[tuple[float, int], ...]) -> FloatArray:
+def probabilities_of(law, draws):
     """Return the probabilities of all values of a sum of draws, by convolution, float64, of an odd length with 0 in its middle."""
     together = np.ones(1)
     for scale, terms in draws:
@@ -147,7 +143,7 @@ MIXED = [((1.0, 2), (3.5, 1)), ((2.0, 1), (9.0, 4)), ((0.4, 3), (6.0, 2)), ((1.5
 
 @pytest.mark.parametrize("law", [GAUSSIAN, LAPLACE])
 @pytest.mark.parametrize("draws", MIXED)
-def test_draws_of_several_scales_are_added_up_exactly(law: Law, draws: tuple[tuple[float, int], ...]) -> None:
+def test_draws_of_several_scales_are_added_up_exactly(law, draws):
     """The quantile of their sum is exceeded with at most the probability, and by the next smaller but one more often: by convolution.
 
     Margins that are added up one by one go no less far. One draw goes less far than all: the check can fail.

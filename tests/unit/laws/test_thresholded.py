@@ -1,21 +1,17 @@
 """Thresholded discrete Laplace noise: its scale and threshold, what OpenDP's map returns, and the exact tail."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal, localcontext
 from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from tasks.accounting.opendp import opendp
 from tasks.accounting.sensitivity import sensitivity_of
 from tasks.laws.thresholded import Thresholded, privacy_cost, thresholded_for, thresholded_laplace
 from tasks.noise.measure import measure_thresholded
-
-FloatArray = NDArray[np.float64]
 
 SEEN = 400  # outcomes of a leaf that are told apart
 
@@ -27,21 +23,21 @@ CASES = [
 ]
 
 
-def tail(scale: float, least: int) -> Decimal:
+def tail(scale, least):
     """Return P(Z >= least) of discrete Laplace noise, exact to fifty digits, for least >= 1: q^least / (1 + q)."""
     with localcontext(prec=50):
         q = (-1 / Decimal(scale)).exp()
         return q**least / (1 + q)
 
 
-def partitions(records: int, most: int) -> list[tuple[int, ...]]:
+def partitions(records, most):
     """Return every way in which a unit's records can lie in leaves of their own, as counts."""
     if records == 0:
         return [()]
     return [(first, *rest) for first in range(min(records, most), 0, -1) for rest in partitions(records - first, first)]
 
 
-def exact_delta(noise: Thresholded, records: int) -> Decimal:
+def exact_delta(noise, records):
     """Return the largest probability that any leaf is seen in which only one unit's records are, over all their places."""
     with localcontext(prec=50):
         unseen = [
@@ -72,7 +68,7 @@ def test_the_map_stays_within_what_is_asked_for_and_the_exact_tail_within_the_ma
         assert privacy_cost(sensitivity, noise.scale, noise.threshold - 1)[1] > delta
 
 
-def seen(count: int, scale: float, threshold: int) -> FloatArray:
+def seen(count, scale, threshold):
     """Return the law of what is seen of a leaf: nothing, then the noisy counts from the threshold on, the last ones as one."""
     if count == 0:
         return np.eye(1, SEEN)[0]
@@ -83,14 +79,14 @@ def seen(count: int, scale: float, threshold: int) -> FloatArray:
     return np.concatenate(([1 - law.sum() - beyond], law, [beyond]))
 
 
-def by_ratio(one: FloatArray, other: FloatArray) -> FloatArray:
+def by_ratio(one, other):
     """Return two laws with outcomes of the same ratio taken together, shape (ratios, 2)."""
     ratio = np.round(np.log(np.maximum(one, 1e-300)) - np.log(np.maximum(other, 1e-300)), 9)
     _, groups = np.unique(ratio, return_inverse=True)
     return np.column_stack([np.bincount(groups, one), np.bincount(groups, other)])
 
 
-def exact_delta_of_tables(one: Sequence[int], other: Sequence[int], noise: Thresholded) -> float:
+def exact_delta_of_tables(one, other, noise):
     """Return the least δ with which what is seen of two tables is as alike as ε says: leaves are independent."""
     joint = np.ones((1, 2))
     for count, neighbour in zip(one, other, strict=True):

@@ -1,24 +1,24 @@
-"""Laws of every optimiser, in both orders and in squares, against oracles, the closed form and brute force."""
+"""Laws of every optimiser, in both orders, in squares and by the solver, against oracles, the closed form and brute force."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+import scipy.optimize
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.optimize import siblings
+from tasks.optimize import chebyshev, siblings
 from tasks.optimize.chebyshev import nearest_by_solver, nearest_in_chebyshev, nearest_in_chebyshev_large_first
 from tasks.optimize.euclidean import nearest_in_euclid
-from tasks.optimize.siblings import simplex_threshold
+from tasks.optimize.siblings import Optimiser, simplex_threshold
 from tests.support.problems import (
     LARGEST_COUNT,
     LARGEST_NOISE,
-    Optimiser,
-    Problem,
     _any,
     distance,
     lay_out,
@@ -31,7 +31,7 @@ from tests.support.problems import (
 Oracle = Callable[[Sequence[int], int], list[int]]
 
 
-def paper_loop(x: Sequence[int], c: int, large_first: bool = False) -> list[int]:
+def paper_loop(x, c, large_first=False):
     """Return y for one parent as Algorithm 3 of Boninsegna and Silvestri (2025) finds it, line by line."""
     # The paper goes through the cells in ascending order of their noisy counts; large_first, in descending order.
     lift = -((sum(x) - c) // len(x))  # ⌈(c − Σx)/b⌉
@@ -50,7 +50,7 @@ def paper_loop(x: Sequence[int], c: int, large_first: bool = False) -> list[int]
         t += max(1, too_much // len(kept))
 
 
-def project(x: Sequence[int], c: int) -> list[Fraction]:
+def project(x, c):
     """Return the projection of x onto the simplex of size c as Michelot (1986) finds it: drop what is not positive."""
     kept = set(range(len(x))) if c else set()
     while kept:
@@ -62,7 +62,7 @@ def project(x: Sequence[int], c: int) -> list[Fraction]:
     return [Fraction(0)] * len(x)
 
 
-def rounded(x: Sequence[int], c: int) -> list[int]:
+def rounded(x, c):
     """Return the projection's floors, and one more for as many of its largest fractional cells as the sum lacks."""
     p = project(x, c)
     y = [int(value) for value in p]
@@ -79,7 +79,7 @@ ORACLES: dict[Optimiser, Oracle] = {  # a new optimiser joins here and inherits 
 every_optimiser = pytest.mark.parametrize("optimise", ORACLES, ids=lambda function: function.__name__)
 
 
-def assert_solved(optimise: Optimiser, parents: list[Problem]) -> None:
+def assert_solved(optimise, parents):
     """Assert that every parent has what the oracle says of it alone: the loop of Algorithm 3, or exact fractions."""
     assert solve(optimise, parents) == [ORACLES[optimise](*parent) for parent in parents]
 
@@ -125,7 +125,7 @@ def test_malformed_problems_are_refused(noisy, first_cell, totals, named):
         assert (nothing.dtype, nothing.shape) == (np.int64, (0,))
 
 
-def wide(total: int) -> list[Problem]:
+def wide(total):
     """Return a wide and sparse parent, and another one."""
     random = np.random.default_rng(total)
     noisy = np.rint(random.normal(0, 40, 5_000)).astype(np.int64)
@@ -133,7 +133,7 @@ def wide(total: int) -> list[Problem]:
     return [(noisy.tolist(), total), ([3, 1], 4)]
 
 
-def large(deviation: float) -> list[Problem]:
+def large(deviation):
     """Return parents of counts up to 2**40 each, all of which stay above zero or nearly so, and the largest counts and noise."""
     random = np.random.default_rng(7)
     true_counts = random.integers(0, LARGEST_COUNT, (100, 20))
@@ -143,23 +143,15 @@ def large(deviation: float) -> list[Problem]:
     return parents + list(zip(noisy.tolist(), random.integers(0, LARGEST_COUNT, 300).tolist(), strict=True))
 
 
+def empty(widest, deviation):
+    """Return parents of up to so many children, most of them without a record."""
+    return mostly_empty_parents(widest, 2_000 // widest + 20, widest, deviation)
+
+
+WIDEST = [(1, 0.8), (1, 2.0**32), (2, 6.0), (5, 60.0), (40, 0.8), (40, 2.0**32), (500, 60.0), (500, 2.0**32)]
 LEVELS = {
     **{f"5,000 children of {total}": partial(wide, total) for total in (0, 1, 4_999, 100_000, 3_000_000)},
-    **{
-        f"parents of up to {widest}, noise {of:g}": partial(
-            mostly_empty_parents, widest, 2_000 // widest + 20, widest, of
-        )
-        for widest, of in (
-            (1, 0.8),
-            (1, 2.0**32),
-            (2, 6.0),
-            (5, 60.0),
-            (40, 0.8),
-            (40, 2.0**32),
-            (500, 60.0),
-            (500, 2.0**32),
-        )
-    },
+    **{f"parents of up to {widest}, noise {of:g}": partial(empty, widest, of) for widest, of in WIDEST},
     **{f"large counts, noise {of:g}": partial(large, of) for of in (6.0, 2.0**32)},
 }
 
@@ -201,14 +193,14 @@ def test_no_optimiser_overflows_on_the_widest_parent(raised, total):
 few = st.lists(st.integers(-5, 6), min_size=1, max_size=4)
 
 
-def candidates(size: int, total: int) -> Iterator[tuple[int, ...]]:
+def candidates(size, total):
     """Yield every vector of non-negative integers of a size that sums to a total."""
     for first in product(range(total + 1), repeat=size - 1):
         if sum(first) <= total:
             yield (*first, total - sum(first))
 
 
-def squares(x: Sequence[int | Fraction], y: Sequence[int]) -> Fraction:
+def squares(x, y):
     """Return the squared Euclidean distance."""
     return sum(((before - after) ** 2 for before, after in zip(x, y, strict=True)), Fraction(0))
 
@@ -223,7 +215,7 @@ def test_no_candidate_is_nearer(x, c):
     for optimise in ORACLES:
         assert distance(x, solve(optimise, [(x, c)])[0]) == least
 
-    def larger_then_lower(y: Sequence[int]) -> list[int]:
+    def larger_then_lower(y):
         return [-y[cell] for cell in sorted(range(len(x)), key=lambda cell: (-x[cell], cell))]
 
     [counts] = solve(nearest_in_euclid, [(x, c)])
@@ -235,9 +227,7 @@ def test_no_candidate_is_nearer(x, c):
 
 
 @given(
-    parents=st.lists(
-        st.tuples(st.lists(_any, min_size=1, max_size=9), st.integers(1, LARGEST_COUNT)), min_size=1, max_size=6
-    )
+    st.lists(st.tuples(st.lists(_any, min_size=1, max_size=9), st.integers(1, LARGEST_COUNT)), min_size=1, max_size=6)
 )
 def test_the_projection_is_exact(parents):
     """The threshold by sorting is, as a fraction, the one that dropping cells one after the other comes to, up to the largest counts."""
@@ -245,3 +235,55 @@ def test_the_projection_is_exact(parents):
     numerator, denominator = simplex_threshold(x, np.diff(first_cell), totals)
     for (x, c), theta in zip(parents, map(Fraction, numerator.tolist(), denominator.tolist()), strict=True):
         assert [max(Fraction(0), count - theta) for count in x] == project(x, c)
+
+
+# --- the mixed-integer solver, whose sums, bounds and optimum are exact whatever its floating point says
+
+counts = st.one_of(st.integers(-8, 8), st.integers(-10_000, 100_000), st.integers(-LARGEST_NOISE, LARGEST_COUNT))
+totals = st.one_of(st.just(0), st.integers(0, 40), st.integers(0, LARGEST_COUNT))
+parents_of_any_size = st.lists(st.tuples(st.lists(counts, min_size=1, max_size=40), totals), min_size=1, max_size=3)
+
+
+def assert_nearest(parent, y):
+    """Assert that counts are non-negative, sum to the total, and are at the least Chebyshev distance."""
+    x, total = parent
+    assert min(y) >= 0
+    assert sum(y) == total
+    assert distance(x, y) == least_distance(x, total)
+
+
+@settings(max_examples=40)
+@given(parents=parents_of_any_size)
+def test_sums_and_optimum_are_exact(parents):
+    """Every parent's counts are non-negative, sum to its total, and are as near as the closed form says, up to 2**40."""
+    for parent, y in zip(parents, solve(nearest_by_solver, parents), strict=True):
+        assert_nearest(parent, y)
+
+
+@settings(max_examples=200)
+@given(parent=st.tuples(st.lists(st.integers(-9, 20), min_size=1, max_size=6), st.integers(0, 60)), data=st.data())
+def test_whatever_rounding_did_is_repaired(parent, data):
+    """Changes that break sum and bounds, with an optimum a few off, still come to an exact optimum."""
+    x, total = parent
+    change = data.draw(st.lists(st.integers(-30, 30), min_size=len(x), max_size=len(x)))
+    off = data.draw(st.integers(-3, 3))
+    y = chebyshev._repair(np.array(x), total, np.array(change), least_distance(x, total) + off)
+    assert_nearest(parent, y.tolist())
+
+
+@pytest.mark.parametrize("t", [0, 40, 10**6])
+def test_an_optimum_that_rounding_does_not_explain_is_refused(t):
+    """An answer far from the least distance, which is 20 here, is refused without saying a count."""
+    with pytest.raises(RuntimeError, match="Choose the mechanism inftda") as refused:
+        chebyshev._repair(np.array([31_337, 31_337]), 62_634, np.array([0, 0]), t)
+    assert "31" not in str(refused.value)
+    assert "62" not in str(refused.value)
+
+
+def test_a_failure_of_the_solver_is_said_without_a_count(monkeypatch):
+    """A solver that stops without an optimum ends in an error that gives its status and what to do, and no count."""
+    stopped = SimpleNamespace(success=False, status=4, message="row 31337", x=None)
+    monkeypatch.setattr(scipy.optimize, "milp", lambda *_, **__: stopped)
+    with pytest.raises(RuntimeError, match=r"^HiGHS found no optimum .*status 4.* inftda") as failed:
+        nearest_by_solver(*lay_out([([31_337, 5], 7)]))
+    assert "31337" not in str(failed.value)

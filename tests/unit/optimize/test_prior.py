@@ -7,60 +7,41 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tasks.optimize.shrink_statistics
-from tasks.optimize.prior import (
-    RATIOS,
-    SPREAD,
-    Families,
-    Sample,
-    families_with,
-    fitted,
-    prior_means,
-    shrunk_totals,
-    stratum_of,
-)
+from tasks.optimize import prior, shrink_statistics
 from tasks.optimize.reconcile import NodeEstimates
-from tasks.optimize.shrink_statistics import (
-    Statistics,
-    hashed_names,
-    joined_statistics,
-    nothing_learnt,
-    sample_of,
-    statistics_from,
-    statistics_of,
-)
 
 CELLS, DEVIATION = 4_000, 3.0
 
 
-def sample(true: np.ndarray, means: np.ndarray, totals: np.ndarray) -> Sample:
+def sample(true, means, totals):
     """Return cells with noise of 3 records."""
     noise = np.random.default_rng(4).normal(0, DEVIATION, len(true))
-    return Sample(true + noise, np.full(len(true), DEVIATION**2), means, totals, np.ones(len(true)))
+    return prior.Sample(true + noise, np.full(len(true), DEVIATION**2), means, totals, np.ones(len(true)))
 
 
 def test_means_follow_the_totals_of_areas():
     """By hand: of 100 records 95 go by the areas' totals, here 3 to 1, and 5 are shared equally; of none a thousandth is left."""
     totals, sizes, first = np.array([100.0, 8.0]), np.array([2, 4]), np.array([0, 2, 6])
-    means = prior_means(totals, sizes, first, np.array([3000.0, 1000, 0, 0, 0, 0]))
+    means = prior.prior_means(totals, sizes, first, np.array([3000.0, 1000, 0, 0, 0, 0]))
     assert np.allclose(means, [73.75, 26.25, 2, 2, 2, 2], atol=1e-3)
-    assert prior_means(np.array([0.001]), np.array([2]), np.array([0, 2]), np.ones(2)).tolist() == [0.001, 0.001]
+    assert prior.prior_means(np.array([0.001]), np.array([2]), np.array([0, 2]), np.ones(2)).tolist() == [0.001, 0.001]
 
 
-def learnt(true: np.ndarray, mean: float, total: float) -> np.ndarray:
+def learnt(true, mean, total):
     """Return the weights of a level whose cells all have one prior mean: of nothing, of ratios to the mean, and of all."""
-    prior = fitted(sample(true, np.full(CELLS, mean), np.full(CELLS, total)))
-    return prior[int(stratum_of(np.array([mean]))[0])]
+    weights = prior.fitted(sample(true, np.full(CELLS, mean), np.full(CELLS, total)))
+    return weights[int(prior.stratum_of(np.array([mean]))[0])]
 
 
 def test_weights_are_learnt():
     """Of nine empty cells of ten and others of a hundred times the mean; of one child that has all; and where no cell is small."""
-    random, off = np.random.default_rng(1), np.abs(np.log(RATIOS / 100))
+    random, off = np.random.default_rng(1), np.abs(np.log(prior.RATIOS / 100))
     weights = learnt(np.where(random.random(CELLS) < 0.9, 0.0, 50.0), 0.5, 5000.0)
-    assert weights[0] + weights[1:-1][RATIOS * 0.5 < DEVIATION].sum() == pytest.approx(0.9, abs=0.03)
-    assert weights[1:-1][off < 3 * SPREAD].sum() == pytest.approx(0.1, abs=0.03)
+    assert weights[0] + weights[1:-1][prior.RATIOS * 0.5 < DEVIATION].sum() == pytest.approx(0.9, abs=0.03)
+    assert weights[1:-1][off < 3 * prior.SPREAD].sum() == pytest.approx(0.1, abs=0.03)
     weights = learnt(np.tile([40.0, 0, 0, 0], CELLS // 4), 10.0, 40.0)
-    assert weights[-1] + weights[1:-1][np.abs(np.log(RATIOS / 4)) < SPREAD].sum() == pytest.approx(0.25, abs=0.04)
+    off = np.abs(np.log(prior.RATIOS / 4))
+    assert weights[-1] + weights[1:-1][off < prior.SPREAD].sum() == pytest.approx(0.25, abs=0.04)
     assert learnt(random.normal(60, 12, CELLS), 60.0, 6000.0)[0] < 0.01
 
 
@@ -70,16 +51,16 @@ def test_cells_count_for_as_many_as_they_stand_for():
     level = sample(true, means, totals)
     tenfold = np.tile([9.0, 1.0], 200)
     repeated = level[np.repeat(np.arange(400), tenfold.astype(int))]
-    weighted = Sample(level.values, level.variances, level.means, level.totals, tenfold)
-    assert np.allclose(fitted(weighted), fitted(repeated))
+    weighted = prior.Sample(level.values, level.variances, level.means, level.totals, tenfold)
+    assert np.allclose(prior.fitted(weighted), prior.fitted(repeated))
 
 
 def test_strata_with_few_cells_take_the_prior_of_the_one_below():
     """Ten cells with a large mean join the stratum below; strata without a cell take what is nearest."""
     means = np.concatenate((np.full(CELLS, 1.0), np.full(10, 500.0)))
-    prior = fitted(sample(np.zeros(CELLS + 10), means, np.full(CELLS + 10, 9000.0)))
-    assert np.allclose(prior, prior[0])
-    assert np.allclose(prior.sum(axis=1), 1)
+    weights = prior.fitted(sample(np.zeros(CELLS + 10), means, np.full(CELLS + 10, 9000.0)))
+    assert np.allclose(weights, weights[0])
+    assert np.allclose(weights.sum(axis=1), 1)
 
 
 FIRST = np.array([0, 4, 8])
@@ -90,40 +71,41 @@ def test_totals_are_drawn_to_their_siblings_as_far_as_noise_explains():
     # Deviations of 6 and -6 have a spread of 72; noise of 4 · (1 − 1/2) each explains 4, so that 17/18 remain. An area without siblings is
     # its own mean.
     values = np.array([10.0, 12, 9, 11, 50, 52, 49, 53])
-    assert shrunk_totals(values, np.full(8, 100.0), FIRST).tolist() == [10.5] * 4 + [51.0] * 4
+    assert prior.shrunk_totals(values, np.full(8, 100.0), FIRST).tolist() == [10.5] * 4 + [51.0] * 4
     values = np.array([10.0, 200, -3, 11, 50, 520, 49, 53])
-    assert shrunk_totals(values, np.zeros(8), FIRST).tolist() == [10.0, 200, 0, 11, 50, 520, 49, 53]
-    found = shrunk_totals(np.array([16.0, 4]), np.array([4.0, 4]), np.array([0, 2]))
+    assert prior.shrunk_totals(values, np.zeros(8), FIRST).tolist() == [10.0, 200, 0, 11, 50, 520, 49, 53]
+    found = prior.shrunk_totals(np.array([16.0, 4]), np.array([4.0, 4]), np.array([0, 2]))
     assert np.allclose(found, [10 + 6 * 17 / 18, 10 - 6 * 17 / 18])
-    assert shrunk_totals(np.array([7.0, 3]), np.array([5.0, 5]), np.array([0, 1, 2])).tolist() == [7.0, 3.0]
+    assert prior.shrunk_totals(np.array([7.0, 3]), np.array([5.0, 5]), np.array([0, 1, 2])).tolist() == [7.0, 3.0]
 
 
 AREAS = 5
 
 
-def level(seed: int, number: int) -> tuple[Families, np.ndarray, np.ndarray]:
+def level(seed, number):
     """Return families, the areas of their cells, and their names."""
     random = np.random.default_rng(seed)
     sizes = random.integers(2, 40, number)
     cells = int(sizes.sum())
     totals = (random.pareto(0.5, number) * 20).astype(np.int64) + 1
     estimates = NodeEstimates(random.normal(3, 9, cells), random.uniform(1, 9, cells))
-    families = families_with(estimates, np.concatenate(([0], np.cumsum(sizes))), totals)
-    return families, random.integers(0, AREAS, cells), hashed_names([np.arange(number), random.integers(0, 9, number)])
+    families = prior.families_with(estimates, np.concatenate(([0], np.cumsum(sizes))), totals)
+    areas = random.integers(0, AREAS, cells)
+    return families, areas, shrink_statistics.hashed_names([np.arange(number), random.integers(0, 9, number)])
 
 
-def of(families: Families, areas: np.ndarray, names: np.ndarray, some: slice) -> Statistics:
+def of(families, areas, names, some):
     """Return what is learnt of some of the families."""
     cells = slice(families.first[some.start], families.first[some.stop])
-    return statistics_of(families[some], areas[cells], names[some], AREAS)
+    return shrink_statistics.statistics_of(families[some], areas[cells], names[some], AREAS)
 
 
-def listed(learnt: Statistics) -> list:
+def listed(learnt):
     """Return all of it, to compare."""
     return [column.tolist() for column in learnt.columns().values()]
 
 
-@pytest.mark.parametrize("sampled", [tasks.optimize.shrink_statistics._SAMPLED, 15])
+@pytest.mark.parametrize("sampled", [shrink_statistics._SAMPLED, 15])
 @settings(max_examples=15)
 @given(seed=st.integers(0, 999), cuts=st.lists(st.integers(0, 600), max_size=6), random=st.randoms())
 def test_how_families_are_divided_and_in_what_order_changes_nothing(sampled, seed, cuts, random):
@@ -131,17 +113,17 @@ def test_how_families_are_divided_and_in_what_order_changes_nothing(sampled, see
     # So they do where most families are left out, and some of the cells of the others.
     families, areas, names = level(seed, 600)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tasks.optimize.shrink_statistics, "_SAMPLED", sampled)
+        patch.setattr(shrink_statistics, "_SAMPLED", sampled)
         whole = of(families, areas, names, slice(0, 600))
         ends = sorted({0, *cuts, 600})
         parts = [of(families, areas, names, slice(*pair)) for pair in pairwise(ends)]
         random.shuffle(parts)
-        learnt = nothing_learnt(AREAS)
+        learnt = shrink_statistics.nothing_learnt(AREAS)
         for part in parts:
-            learnt = joined_statistics([learnt, part])
-        assert listed(learnt) == listed(joined_statistics(parts)) == listed(whole)
+            learnt = shrink_statistics.joined_statistics([learnt, part])
+        assert listed(learnt) == listed(shrink_statistics.joined_statistics(parts)) == listed(whole)
         for written in (whole, learnt, of(families, areas, names, slice(0, 0))):
-            assert listed(statistics_from(written.columns())) == listed(written)
+            assert listed(shrink_statistics.statistics_from(written.columns())) == listed(written)
 
 
 def test_sums_and_cells_are_those_of_all_families():
@@ -150,6 +132,6 @@ def test_sums_and_cells_are_those_of_all_families():
     learnt = of(families, areas, names, slice(0, 3_000))
     assert np.allclose(learnt.values, np.bincount(areas, families.values, AREAS), atol=families.first[-1] / 2**11)
     assert learnt.cells.sum() == families.first[-1]
-    sample = sample_of(learnt, np.ones(AREAS))
+    sample = shrink_statistics.sample_of(learnt, np.ones(AREAS))
     assert len(sample.values) < families.first[-1]
     assert np.isclose(sample.stand_for.sum(), families.first[-1])

@@ -57,14 +57,10 @@ def test_the_library_is_kept_in_the_cache_and_made_again_without_it(tmp_path, mo
 
 
 UNITS = {
-    "one job": ("job", "jobs"),
-    "a household": ("household", "households"),
-    "one made-up person": ("made-up person", "made-up people"),
-    "each company": ("company", "companies"),
-    "one bus": ("bus", "buses"),
-    "one person of the register": ("person of the register", "people of the register"),
-    "": ("record", "records"),
-}
+    "one job": ("job", "jobs"), "a household": ("household", "households"), "": ("record", "records"),
+    "one made-up person": ("made-up person", "made-up people"), "each company": ("company", "companies"),
+    "one bus": ("bus", "buses"), "one person of the register": ("person of the register", "people of the register"),
+}  # fmt: skip
 
 
 def test_a_unit_with_one_record_names_the_records():

@@ -1,12 +1,10 @@
 """The pages about releases: the report, what is collected for it, the README, the page of a comparison, and how numbers are said."""
 
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from html import escape
 from itertools import product
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,19 +14,17 @@ from hypothesis import strategies as st
 
 import tasks.pages.facts
 from flows.trials.comparison import MEASURES
-from storage.releases.parts import Part
 from storage.releases.register import CheckResult
 from storage.releases.terms import Intervals
 from tasks.format.entries import DerivedEntry, Difference, NoiseRows, PoorMargin, Rounding, ViewEntry
-from tasks.format.tables import Rows
 from tasks.mechanisms import MECHANISMS
 from tasks.pages.comparison import comparison_page
-from tasks.pages.facts import CLASSES, MOST_SHOWN, Collector, Facts
+from tasks.pages.facts import CLASSES, MOST_SHOWN, Collector
 from tasks.pages.report import report
 from tasks.pages.statements import formulas_in, readme
 from tasks.pages.trial_results import ComparedLevel, CoverageSpread, GroupIntervals, MechanismResult, Spread
 from tasks.released.query.summaries import MOST_LARGEST, LargeCount
-from tasks.tree.axis import Axis, axis_from_codebook
+from tasks.tree.axis import axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.validate.coverage import GROUPS
 from tasks.words.areas import Names
@@ -53,19 +49,12 @@ from tests.support.facts import (
     tree_of_features,
     tree_of_trips,
 )
-from tests.support.reports import Seen, read
+from tests.support.reports import read
 
-Path = tuple[str, ...]  # the codes of an area, coarse to fine
 PICKED = "of a level's rows on average. These rows are chosen because they are large, so fewer of theirs may cover"
 
 
-def reported(
-    tree: Tree,
-    leaves: dict[tuple[int, ...], int],
-    terms: list[Part] | None = None,
-    half_width: int | None = 2,
-    **manifest: Any,
-) -> tuple[Facts, str, Seen]:
+def reported(tree, leaves, terms=None, half_width=2, **manifest):
     """Return what is collected of a tree's counts, the report of it, and what a browser reads of that."""
     terms = terms or terms_of(tree)
     facts = facts_of(tree, leaves, terms, half_width)
@@ -97,16 +86,15 @@ def test_facts_are_those_of_the_rows(data, universes):
         assert known.sizes == tuple(np.histogram(rows.counts, edges)[0])
         assert known.most == max(rows.counts, default=0)
         refined = [number for number, own in enumerate(tree.axis_levels(level)) if own]
-        assert [(areas.left, areas.possible) for areas in known.areas] == [
-            (len(set(rows.areas[number].tolist())), tree.sizes(level)[number]) for number in refined
-        ]
+        areas = [(len(set(rows.areas[number].tolist())), tree.sizes(level)[number]) for number in refined]
+        assert [(of.left, of.possible) for of in known.areas] == areas
         if len(rows):
             assert known.half_width == pytest.approx(np.mean(rows.bounds[1] - rows.bounds[0]) / 2)
     _check_matrix(tree, leaves, facts)
     _check_largest(tree, leaves, facts)
 
 
-def _check_matrix(tree: Tree, leaves: dict[tuple[int, ...], int], facts: Facts) -> None:
+def _check_matrix(tree, leaves, facts):
     matrix = facts.matrix
     assert matrix is not None
     level = matrix.level
@@ -126,34 +114,26 @@ def _check_matrix(tree: Tree, leaves: dict[tuple[int, ...], int], facts: Facts) 
     assert (matrix.counts[matrix.may_be_zero] <= rows.counts[may_be_zero].max(initial=0)).all()
 
 
-def _check_largest(tree: Tree, leaves: dict[tuple[int, ...], int], facts: Facts) -> None:
+def _check_largest(tree, leaves, facts):
     level, rows = facts.largest_level, rows_of(tree, leaves, facts.largest_level)
     assert level == (facts.finest_above_noise or (facts.matrix.level if facts.matrix else 0))
     in_size = sorted(range(len(rows)), key=lambda row: (-rows.counts[row], row))[:MOST_LARGEST]
-    assert facts.largest == tuple(
-        LargeCount(
-            _named(tree, level, rows, row, _shortest),
-            rows.counts[row],
-            rows.bounds[0][row],
-            rows.bounds[1][row],
-            _named(tree, level, rows, row, _path),
-        )
-        for row in in_size
-    )
+    named = [[_named(tree, level, rows, row, name) for name in (_shortest, _path)] for row in in_size]
+    expected = zip(named, rows.counts[in_size], rows.bounds[0][in_size], rows.bounds[1][in_size], strict=True)
+    assert facts.largest == tuple(LargeCount(short, *numbers, path) for (short, path), *numbers in expected)
 
 
-def _named(tree: Tree, level: int, rows: Rows, row: int, name: Callable[[Axis, int, int], Path]) -> tuple[Path, ...]:
+def _named(tree, level, rows, row, name):
     reached = zip(tree.axes, tree.axis_levels(level), rows.areas, strict=True)
     return tuple(name(axis, own, int(areas[row])) for axis, own, areas in reached if own)
 
 
-def _path(axis: Axis, level: int, area: int) -> Path:
-    return tuple(
-        axis.codes[own - 1][int(axis.ancestors(np.array([area]), level, own)[0])] for own in range(1, level + 1)
-    )
+def _path(axis, level, area):
+    above = (axis.ancestors(np.array([area]), level, own) for own in range(1, level + 1))
+    return tuple(codes[int(of)] for codes, (of,) in zip(axis.codes, above, strict=False))
 
 
-def _shortest(axis: Axis, level: int, area: int) -> Path:
+def _shortest(axis, level, area):
     path, codes = _path(axis, level, area), axis.codes[level - 1].to_list()
     return path[-1:] if len(set(codes)) == len(codes) else path
 
@@ -190,14 +170,11 @@ def test_trips_are_reported_at_any_depth(depth, axis_of):
     assert seen.text.count("1 of 2") == 1
     shares = {f"± {8 * depth}": 1, "2%, at most 10%": 2 * depth + 1, "25%, 75%": 2 * depth, "−0.25": 2 * depth + 1}
     assert all(text.count(f"<td>{cell}</td>") >= many for cell, many in shares.items())
-    for told in (
-        "1,001 records counted by origin and destination",
-        f"± {20 * depth}",
-        f"origin_level_{depth}",
-        f"The intervals cover at least 90% {PICKED}",
-        "Flows within one area are left out: 911 of 1,001 records.",
-    ):
-        assert told in seen.text
+    assert "1,001 records counted by origin and destination" in seen.text
+    assert f"The intervals cover at least 90% {PICKED}" in seen.text
+    assert "Flows within one area are left out: 911 of 1,001 records." in seen.text
+    assert f"± {20 * depth}" in seen.text
+    assert f"origin_level_{depth}" in seen.text
     largest, within = text.index("The largest flows"), text.index("The largest counts within one area")
     assert largest < text.index("<b>90</b>", largest) < within < text.index("<b>900</b>", largest)
     assert "<td>898</td><td>902</td>" in text
@@ -266,8 +243,6 @@ def test_nothing_and_very_large_numbers_are_reported(axis_of):
 
 HOSTILE = ["<script>alert(1)</script>", "a & b", '"quoted"', "$x_{", "$\\frac$", "'", "東京", "\\"]
 HOSTILE += ["{x}", "%s", "`*a*`", "e\u0301"]
-
-
 ODD = """<script>alert("'1'")</script>"""
 
 
@@ -279,23 +254,15 @@ def test_everything_is_escaped(axis_of):
     words = {"title": ODD, "description": ODD, "source": ODD, "hierarchy": {"levels": [], "called": {"level_1": ODD}}}
     made = manifest_of(terms, facts)
     view = ViewEntry(name=ODD, **made.levels[1].model_dump() | {"axes": {ODD: ODD}, "level": 9, "noise_rows": None})
+    of_privacy = dict.fromkeys(("unit", "statement", "distinct", "accountant", "neighbours"), ODD)
     odd = {
-        "id": f"odd{ODD}",
-        "spec": words,
-        "supersedes": f"older{ODD}",
-        "privacy": PRIVACY.model_copy(
-            update=dict.fromkeys(("unit", "statement", "distinct", "accountant", "neighbours"), ODD)
-        ),
-        "unprotected": [ODD],
-        "mechanism": ODD,
-        "versions": {"trellis": ODD},
+        "id": f"odd{ODD}", "supersedes": f"older{ODD}", "spec": words, "versions": {"trellis": ODD},
+        "privacy": PRIVACY.model_copy(update=of_privacy), "unprotected": [ODD], "mechanism": ODD,
         "views": [view.model_copy(update={"differs": Difference(largest=1, mean=0.5)})],
         "derived": {ODD: DerivedEntry(of=[ODD], sha256="0")},
         "poor_margins": [PoorMargin(margin=ODD, expected_error=1.0)],
-        "rounding": Rounding(exact=False, deviation={ODD: 2.0}),
-        "left_out": {"xlsx": [ODD]},
-        "formats": ["xlsx"],
-    }
+        "rounding": Rounding(exact=False, deviation={ODD: 2.0}), "left_out": {"xlsx": [ODD]}, "formats": ["xlsx"],
+    }  # fmt: skip
     manifest = made.model_copy(update=odd)
     seen = read(report(manifest, facts, [], ODD, [ODD]))
     assert {"img", "script"}.isdisjoint(seen.tags)
@@ -310,10 +277,9 @@ def test_everything_is_escaped(axis_of):
     assert "&lt;" not in text
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "neighbours"),
-    [(0.1, "add_remove"), (1.2, "substitution"), (20.0, "substitution"), (20.0, "add_remove")],
-)
+@pytest.mark.parametrize(("epsilon", "neighbours"), [
+    (0.1, "add_remove"), (1.2, "substitution"), (20.0, "substitution"), (20.0, "add_remove"),
+])  # fmt: skip
 def test_pages_claim_no_more_privacy_than_the_guarantee_gives(axis_of, epsilon, neighbours):
     """Report and README give the best guess that ε and δ allow, whatever ε is, and never call what is revealed little."""
     terms = terms_of(tree := tree_of_trips(axis_of, 1))
@@ -348,20 +314,12 @@ def test_every_chart_has_its_numbers_which_tell_nothing_from_zero(axis_of):
 
 # --- the README, and how numbers are said
 
-Said = Callable[..., str]
-
 
 @pytest.fixture
-def said(axis_of: Callable[..., Axis]) -> Said:
+def said(axis_of):
     """Return what gives the README of a release of one feature, as one line."""
 
-    def of(
-        mechanism: str,
-        bound: float | None,
-        noise_rows: NoiseRows | None = None,
-        formulas: Sequence[str] = (),
-        **other: Any,
-    ) -> str:
+    def of(mechanism, bound, noise_rows=None, formulas=(), **other):
         terms = terms_of(tree := tree_of_features(axis_of, 1), sigma=7.25)
         made = manifest_of(terms, facts_of(tree, {(0,): 30, (1,): 40}, terms), mechanism=mechanism, **other)
         changed = {"noise_rows": noise_rows, "above_noise": None, "bound_after": None}
@@ -434,16 +392,9 @@ def test_numbers_are_read_as_they_are():
 
 
 PROBABILITIES = {
-    1e-8: "1 in 100 million",
-    1e-6: "1 in a million",
-    2.5e-10: "1 in 4 billion",
-    1e-15: "1 in 1,000 trillion",
-    5e-324: "less than 1 in 1,000 trillion",
-    3e-5: "1 in 33,000",
-    1 / 3: "33.4%",
-    1.0: "100%",
-    0.0: "0",
-}
+    1e-8: "1 in 100 million", 1e-6: "1 in a million", 2.5e-10: "1 in 4 billion", 1e-15: "1 in 1,000 trillion",
+    5e-324: "less than 1 in 1,000 trillion", 3e-5: "1 in 33,000", 1 / 3: "33.4%", 1.0: "100%", 0.0: "0",
+}  # fmt: skip
 
 
 @given(st.floats(1e-15, 1.0))
@@ -461,7 +412,7 @@ def test_the_words_for_a_probability_never_state_less(probability):
     assert exact <= stated < exact * Fraction(10, 9)
 
 
-def formulas(*codes: str, called: str = "") -> list[str]:
+def formulas(*codes, called=""):
     """Return what is warned of in a tree of one axis with these codes, and with a name for the first of them."""
     names = {("home", 1): pl.DataFrame({"code_1": codes[:1], "name": [called]})} if called else {}
     return formulas_in(Tree((axis_from_codebook("home", pl.DataFrame({"area": codes})),), (0,)), Names(names))
@@ -491,9 +442,8 @@ THIRD = Spread((0.1 + 0.1 + 0.1) / 3, 0.1, 0.1)  # the mean of equal numbers may
 def test_everything_in_a_comparison_is_escaped():
     """Names of tables, mechanisms, views and measures, reasons and notes are text, whatever they look like, also in pictures."""
     levels = [level_result(0, THIRD, false_rows=THIRD, rows_covered=THIRD)]
-    results = [
-        MechanismResult(name, 1.0, [], THIRD, levels, {ODD: {ODD: THIRD}}, {"ranges": 1.0}) for name in (ODD, "b")
-    ]
+    found = [], THIRD, levels, {ODD: {ODD: THIRD}}, {"ranges": 1.0}
+    results = [MechanismResult(name, 1.0, *found) for name in (ODD, "b")]
     view = ComparedLevel(0, {ODD: ODD}, None, 0, view=ODD)
     other = {"name": ODD, "neighbours": ODD, "refused": {ODD: ODD}, "notes": {ODD: [ODD]}}
     seen = read(comparison_page(results_of(results, levels=[view], **other)))
@@ -518,14 +468,10 @@ def test_a_page_is_drawn_of_any_numbers(spread):
     page = " ".join(comparison_page(results_of(results, name="<made up>", refused=refused, notes=notes)).split())
     assert "<made up>" not in page
     for told in (
-        '<th scope="col">a &amp; b</th>',
-        "it has too many leaves",
-        "<p>For <b>one</b> It &lt;has&gt; no split.</p>",
-        "late, ε = 1<",
-        f"<td>{100 * spread.mean:.1f} ± 0.0</td><td>{spread.mean:.1f}</td>",
-        "of at least 90%",
+        '<th scope="col">a &amp; b</th>', "it has too many leaves", "<p>For <b>one</b> It &lt;has&gt; no split.</p>",
+        "late, ε = 1<", f"<td>{100 * spread.mean:.1f} ± 0.0</td><td>{spread.mean:.1f}</td>", "of at least 90%",
         '<th scope="col">of all rows, %</th><th scope="col">of the marked rows, %</th>',
-    ):
+    ):  # fmt: skip
         assert told in page
     assert page.count('<th scope="col">late</th>') == len(MEASURES)  # of the ε at which it could be tried
     assert "late, ε = 0.1<" not in page

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,17 +15,16 @@ import tasks.steps
 import tasks.tree.branches
 from flows.run.steps import Cuts
 from flows.run.walk import walk
-from flows.trials.in_memory import PublicTable, public_table
+from flows.trials.in_memory import public_table
 from storage.releases.shards import TRUNK
 from tasks.mechanisms import MECHANISMS, mechanism_of
 from tasks.steps import STAGES, may_travel, order_of, take
-from tasks.tree.job import Job
 from tasks.work.order import Order, Step
 from tasks.work.stage import Outcome, running_remotely, width
 from tests.support.passes import counts_of, noise_of
 from tests.support.scales import try_scales
 from tests.support.steps import beginnings
-from tests.support.universe import Path, Universe, universe_of
+from tests.support.universe import universe_of
 
 BINARY = [(a, b) for a in "12" for b in "12"]
 SIGMAS = [0.0, 0.5, 0.5, 0.5, 0.5]
@@ -33,7 +32,7 @@ WITH_LEVELS = [of.name for of in MECHANISMS.values() if of.cells in {"survivors"
 
 
 @pytest.fixture
-def table(universe_of) -> PublicTable:
+def table(universe_of):
     """Return a table of sixteen leaves of two axes."""
     universe = universe_of([BINARY, BINARY], [0, 1, 0, 1])
     areas = [np.repeat(np.arange(4), 4), np.tile(np.arange(4), 4)]
@@ -47,7 +46,7 @@ def test_an_order_is_enough_to_take_its_step(name, table, monkeypatch):
     monkeypatch.setattr(flows.trials.in_memory, "walk", partial(walk, cuts=Cuts(2)))
     mechanism, texts = MECHANISMS[name], list[str]()
 
-    def take_from_text(step: Step, job: Job, *others: Any) -> Any:
+    def take_from_text(step, job, *others):
         if not may_travel(step.kind):
             return take(step, job, *others)
         order = order_of(step, job.record)
@@ -95,11 +94,11 @@ class Elsewhere(NamedTuple):
     memory: None = None
     branches: None = None
 
-    def takes(self, order: Order) -> bool:
+    def takes(self, order):
         """Return whether an order is one of a branch."""
         return order.branch != TRUNK
 
-    def run(self, order: Order) -> Outcome:
+    def run(self, order):
         """Note the branch of an order."""
         self.taken.append(order.branch)
         return Outcome("", order.branch, 0.0)
@@ -121,13 +120,13 @@ def test_orders_of_branches_go_elsewhere(table, tmp_path, monkeypatch):
     assert width() == here
 
 
-def only_child(path: Path, at: int) -> Path:
+def only_child(path, at):
     """Return a path with a level more, at which its area is the only one in the area above it."""
     return (*path[:at], "only", *path[at:])
 
 
 @st.composite
-def pairs(draw: st.DrawFn, universes: st.SearchStrategy[Universe]) -> tuple[Universe, Universe, list[int]]:
+def pairs(draw, universes):
     """Draw a universe in which no level repeats another, the same with levels that do, and the numbers of these."""
     plain = draw(universes.filter(lambda of: all(of.tree.same_as(level) is None for level in range(of.tree.depth + 1))))
     paths, steps = [list(of_axis) for of_axis in plain.paths], list(plain.tree.steps)
@@ -141,7 +140,7 @@ def pairs(draw: st.DrawFn, universes: st.SearchStrategy[Universe]) -> tuple[Univ
     return plain, deep, [level for level in range(deep.tree.depth + 1) if deep.tree.same_as(level) is not None]
 
 
-def table_of(universe: Universe, counts: list[int]) -> PublicTable:
+def table_of(universe, counts):
     """Return a table over the leaves of a universe, in the order of their paths."""
     there = [(leaf, count) for leaf, count in zip(universe.leaves(), counts, strict=True) if count]
     areas = [universe.areas(leaf) for leaf, _ in there]
@@ -168,12 +167,8 @@ def test_nothing_else_changes(universes, mechanism, data):
     of_level = dict(zip(own, scales, strict=True))
     recipe, asked_plain, asked_deep = MECHANISMS[mechanism], list[int](), list[int]()
     without = try_scales(table_of(plain, counts), recipe, scales, noise_of(seed, asked_plain)).released
-    with_them = try_scales(
-        table_of(deep, counts),
-        recipe,
-        [of_level.get(level) for level in range(deep.tree.depth + 1)],
-        noise_of(seed, asked_deep),
-    ).released
+    deep_scales = [of_level.get(level) for level in range(deep.tree.depth + 1)]
+    with_them = try_scales(table_of(deep, counts), recipe, deep_scales, noise_of(seed, asked_deep)).released
     if without[0].counts[0]:  # a root that is released as 0 has no cell that could repeat it, so nothing below is drawn
         assert asked_deep == asked_plain
     for level, frontier in zip(own, without, strict=True):

@@ -1,7 +1,6 @@
 """Which steps come next: for random records, reached by random steps with crashes and cuts, of every kind of mechanism."""
 
 import pickle
-from collections.abc import Iterator
 from dataclasses import fields, replace
 
 import pytest
@@ -10,12 +9,11 @@ from hypothesis import strategies as st
 
 from flows.run.steps import next_steps
 from storage.errors import StoreError
-from storage.record import Record
 from storage.releases.shards import TRUNK, Shard
 from tasks.settle.task import Calibrate
 from tasks.sizes.estimators import Sizes
 from tasks.unbiased.task import Unbiased
-from tests.support.steps import Followed, beginnings, line_of
+from tests.support.steps import beginnings, line_of
 
 MOST_TURNS = 5000  # of a release of at most six levels, whose branches are slices of six nodes at most
 CRASHES = 3
@@ -23,7 +21,7 @@ CRASHES = 3
 FINISHING = {"estimate", "settle", "gather", "fit", "share", "sum", "calibrate"}
 
 
-def followed(of: Followed) -> Iterator[Followed]:
+def followed(of):
     """Yield a release at every turn of its way to the end, through steps that fail and crashes, and once more at the end."""
     crashes = 0
     for _ in range(MOST_TURNS):
@@ -38,7 +36,7 @@ def followed(of: Followed) -> Iterator[Followed]:
     raise AssertionError("The steps do not end.")
 
 
-def ready(record: Record, level: int, branch: str) -> bool:
+def ready(record, level, branch):
     """Return whether the nodes are known whose children are the cells of a level of a branch, as far as they are needed."""
     if level == 0:
         return True
@@ -47,7 +45,7 @@ def ready(record: Record, level: int, branch: str) -> bool:
     return above in record.shards["counts"] or record.release.levels[level - 1].is_summed
 
 
-def only_what_is_charged_is_measured(of: Followed) -> None:
+def only_what_is_charged_is_measured(of):
     """Whatever is measured is exact by the spec, or has a charge that is reserved or being drawn; others raise an error."""
     for step in of.next():
         if step.kind != "measure":
@@ -64,7 +62,7 @@ def only_what_is_charged_is_measured(of: Followed) -> None:
                 next_steps(of.mechanism, replace(of.record, charges=others | own), None, of.cuts)
 
 
-def nothing_is_measured_twice(of: Followed) -> None:
+def nothing_is_measured_twice(of):
     """No level of a branch is measured that is sealed, there or as a part of another branch, nor one that is summed up."""
     sealed = list(of.record.shards["noisy"])
     for step in of.next():
@@ -72,26 +70,18 @@ def nothing_is_measured_twice(of: Followed) -> None:
             is_view = step.level > of.record.finest
             assert step.branch == TRUNK if is_view else step.level in of.record.levels_of(step.branch)
             assert not of.record.release.parts[step.level].is_summed
-            line = line_of(of.record, step.branch)
-            assert not [of_level for of_level, name in sealed if name in line and of_level == step.level]
-            assert not [
-                name for level, name in sealed if level == step.level and step.branch in line_of(of.record, name)
-            ]
+            line, there = line_of(of.record, step.branch), [name for level, name in sealed if level == step.level]
+            assert not [name for name in there if name in line or step.branch in line_of(of.record, name)]
         if step.kind == "cut":  # what its parts will measure is not measured yet
             assert not [level for level, name in sealed if name == step.branch and level > step.level]
 
 
-def nothing_is_measured_after_the_finish_has_begun(of: Followed) -> None:
+def nothing_is_measured_after_the_finish_has_begun(of):
     """Once anything is estimated, settled or summed, nothing is measured, repaired or cut: all of it is there."""
     summed = [level for level, _ in of.record.shards["counts"] if of.record.release.parts[level].is_summed]
     finishing = [step for step in of.next() if step.kind in FINISHING]
-    if (
-        finishing
-        or of.record.shards["estimates"]
-        or of.record.shards["settled"]
-        or of.record.shards["calibrated"]
-        or summed
-    ):
+    made = any(of.record.shards[kind] for kind in ("estimates", "settled", "calibrated"))
+    if finishing or made or summed:
         assert finishing == of.next()
         measured = [level.level for level in of.record.release.parts if not level.is_summed]
         places = {(level, name) for level in measured for name in of.record.branches_of(level)}
@@ -102,7 +92,7 @@ def nothing_is_measured_after_the_finish_has_begun(of: Followed) -> None:
         assert (places if not isinstance(of.mechanism.finish, Calibrate) else levels) <= set(of.record.shards["counts"])
 
 
-def nothing_is_measured_again_once_a_finish_has_begun(of: Followed) -> None:
+def nothing_is_measured_again_once_a_finish_has_begun(of):
     """Where anything is estimated or settled, nothing is drawn, even if the store has lost its seals."""
     for made in ("estimates", "settled", "calibrated"):
         begun = {made: {(0, TRUNK): Shard(made, 0, TRUNK, "")}}
@@ -110,7 +100,7 @@ def nothing_is_measured_again_once_a_finish_has_begun(of: Followed) -> None:
         assert not [step for step in steps if step.kind == "measure"]
 
 
-def no_step_comes_before_what_it_reads(of: Followed) -> None:
+def no_step_comes_before_what_it_reads(of):
     """Steps read what is recorded already, make what is not, and no two of them work on one branch at a time."""
     record, steps = of.record, of.next()
     assert len({step.branch for step in steps}) == len(steps)
@@ -142,17 +132,15 @@ def no_step_comes_before_what_it_reads(of: Followed) -> None:
                 assert not record.shards["counts"]
             case "calibrate":
                 measured = [terms.level for terms in record.release.parts if terms.is_measured]
-                assert {(level, name) for level in measured for name in record.branches_of(level)} == set(
-                    record.shards["noisy"]
-                )
+                places = {(level, name) for level in measured for name in record.branches_of(level)}
+                assert places == set(record.shards["noisy"])
                 assert bool(record.shards["settled"]) == bool(of.mechanism.second_pass)
                 assert not record.shards["calibrated"]
             case "estimate":
                 places = {(level, name) for name in record.all_branches for level in record.levels_of(name)}
                 assert places <= set(record.shards["counts"])
-                assert all(
-                    (record.levels_of(branch)[-1], part) in record.shards["estimates"] for part in record.pieces(branch)
-                )
+                finest = record.levels_of(branch)[-1]
+                assert {(finest, part) for part in record.pieces(branch)} <= set(record.shards["estimates"])
                 assert not record.shards["settled"]
                 assert branch not in line_up(record.shards["estimates"])
             case "settle":
@@ -171,18 +159,17 @@ def no_step_comes_before_what_it_reads(of: Followed) -> None:
             case "share":
                 is_drawn = level > 0 and record.release.levels[level].is_charged
                 assert not is_drawn or (level, TRUNK) in record.shards["prior"]
-                assert all(
-                    (level - 1, name) in record.shards["settled"] for name in record.branches_of(level - 1) if level
-                )
+                above = record.branches_of(level - 1) if level else ()
+                assert {(level - 1, name) for name in above} <= set(record.shards["settled"])
                 assert (level, branch) not in record.shards["settled"]
 
 
-def line_up(places) -> set[str]:
+def line_up(places):
     """Return the branches of some steps or places."""
     return {place[1] if isinstance(place, tuple) else place.branch for place in places}
 
 
-def steps_hold_references_only(of: Followed) -> None:
+def steps_hold_references_only(of):
     """A step holds whole numbers and text alone, and is the same after a way through pickle."""
     for step in of.next():
         assert pickle.loads(pickle.dumps(step)) == step  # noqa: S301 (made here)
@@ -206,9 +193,8 @@ def test_every_turn_keeps_the_laws_to_the_end(release):
     assert of.is_released()
     assert {charge.state for charge in of.record.charges.values()} == {"sealed"}
     measured = [level.level for level in of.record.release.parts if not level.is_summed]
-    assert set(of.record.shards["noisy"]) == {
-        (level, name) for level in measured for name in of.record.branches_of(level)
-    }
+    places = {(level, name) for level in measured for name in of.record.branches_of(level)}
+    assert set(of.record.shards["noisy"]) == places
 
 
 @settings(max_examples=200)
@@ -225,7 +211,7 @@ def test_only_leaves_other_branches_as_they_are(release, data):
     only = data.draw(st.sampled_from([*before.all_branches, *uncut, "b77"]))
     is_finishing = not any(step.kind in {"measure", "repair", "cut", "together", "calibrate"} for step in of.next())
 
-    def is_of_it(branch: str) -> bool:
+    def is_of_it(branch):
         if TRUNK in {branch, only}:
             return branch == TRUNK
         return all(own == of_only for own, of_only in zip(branch.split("-"), only.split("-"), strict=False))

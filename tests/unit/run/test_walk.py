@@ -1,7 +1,6 @@
 """The loop: it marks before it draws, records before it goes on, and lets no failing branch stop the others."""
 
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from random import Random
@@ -31,7 +30,7 @@ class Kept:
         faults: what steps raise.
     """
 
-    def __init__(self, of: Followed, faults: Callable[[Step], Exception | None] = lambda _: None) -> None:
+    def __init__(self, of, faults=lambda _: None):
         self.of, self.faults = of, faults
         self.begun: list[Step] = []
         self.told: list[tuple[int, int, int]] = []
@@ -42,11 +41,11 @@ class Kept:
         self._tried: set[Place] = set()
 
     @property
-    def job(self) -> SimpleNamespace:
+    def job(self):
         """The work on the release."""
         return SimpleNamespace(record=self.of.record)
 
-    def prepare(self, step: Step) -> None:
+    def prepare(self, step):
         """Mark the charge of a level."""
         assert self._prepared is None
         self._prepared = step
@@ -57,26 +56,26 @@ class Kept:
         if charge and charge.state == "reserved":
             self.of.record = self.of.record.with_drawing(step.level)
 
-    def check(self, step: Step, made) -> None:
+    def check(self, step, made):
         """Nothing: it is what was promised."""
 
-    def give_up(self, step: Step) -> None:
+    def give_up(self, step):
         """Give a turn up, which is open."""
         place = step.level, step.branch
         self.given_up[place] += 1
         assert self.given_up[place] == self.turns[place]
         assert place not in self.of.record.shards["noisy"]
 
-    def cut(self, branches) -> None:
+    def cut(self, branches):
         """Nothing: `cut_branch` has recorded them."""
 
-    def commit(self, shards) -> None:
+    def commit(self, shards):
         """Record what was made, which was not there."""
         record = self.of.record
         assert not {*record.all_shards} & {*shards}
         self.of.record = record.with_shards(shards)
 
-    def start(self, step: Step) -> Future:
+    def start(self, step):
         """Take a step at once, and never again; it is the one that was prepared, if it draws anything."""
         assert step in next_steps(self.of.mechanism, self.of.record, None, self.of.cuts)
         assert self.begun.count(step) == self.lost[step]
@@ -95,14 +94,14 @@ class Kept:
             done.set_result(Outcome(step.branch, self.of.made_by(step), 0.0))
         return done
 
-    def cut_branch(self, _: object, shard, *_sizes: int) -> list:
+    def cut_branch(self, _, shard, *_sizes):
         """Cut a branch at random, once at each of its levels."""
         assert (shard.level, shard.branch) not in self._tried
         self._tried.add((shard.level, shard.branch))
         self.of.cut(Step("cut", *shard.place))
         return [self.of.record.branches[name] for name in self.of.record.pieces(shard.branch)]
 
-    def walk(self, only: str | None = None) -> list[str]:
+    def walk(self, only=None):
         """Walk to the end and return the branches that are missing."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(flows.run.walk, "cut_branch", self.cut_branch)
@@ -112,10 +111,10 @@ class Kept:
 
 
 @pytest.fixture
-def make_followed() -> Callable[[], Followed]:
+def make_followed():
     """Return the maker of a release of two levels whose trunk has been cut into two branches after level 1."""
 
-    def make() -> Followed:
+    def make():
         mechanism = MECHANISMS["inftda"]
         record = new_record(mechanism, 2).with_drawing(0).with_drawing(1)
         record = record.with_shards([Shard("noisy", level, TRUNK, "", 1 + level) for level in (0, 1)])
@@ -148,7 +147,7 @@ def test_a_branch_that_fails_does_not_stop_the_others(release):
     """What can be made without it is made, the failure names the branch, and another walk makes the rest alone."""
     failing: list[Step] = []
 
-    def fault(step: Step) -> Exception | None:
+    def fault(step):
         if release.random.random() < 0.1:
             failing.append(step)
             return StoreError("The disk is full.", hint="Free some space.")
@@ -181,16 +180,13 @@ def test_a_request_to_stop_comes_first_and_no_text_of_a_stranger_is_told(make_fo
     ):
         faults = {"b00": ValueError("17 people"), "b01": fault}
 
-        def of_branch(step: Step, faults=faults) -> Exception | None:
+        def of_branch(step, faults=faults):
             return faults.get(step.branch)
 
         kept = Kept(make_followed(), of_branch)
         with pytest.raises(raised, match=says):
             kept.walk()
-        assert [step for step in kept.begun if step.branch != TRUNK] == [
-            Step("measure", 2, "b00"),
-            Step("measure", 2, "b01"),
-        ]
+        assert [step for step in kept.begun if step.branch != TRUNK] == [Step("measure", 2, name) for name in faults]
 
 
 @settings(max_examples=100)
@@ -198,7 +194,7 @@ def test_a_request_to_stop_comes_first_and_no_text_of_a_stranger_is_told(make_fo
 def test_a_step_whose_worker_is_lost_begins_again(release):
     """Whatever workers are lost, all is released; each turn but the last of a place is given up before the next one opens."""
 
-    def fault(step: Step) -> Exception | None:
+    def fault(step):
         return WorkerLost("Gone.") if kept.lost[step] < 2 and release.random.random() < 0.3 else None
 
     kept = Kept(release, fault)

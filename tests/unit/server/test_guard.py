@@ -4,9 +4,7 @@ import asyncio
 import pwd
 import sqlite3
 import stat
-from collections.abc import Mapping
 from contextlib import closing
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,17 +17,17 @@ from storage.errors import UsageError
 OWN = "127.0.0.1:4200"
 
 
-def asked(headers: Mapping[str, str], kind: str = "http", names: tuple[str, ...] = OF_THIS_MACHINE) -> Any:
+def asked(headers, kind="http", names=OF_THIS_MACHINE):
     """Return the status that a request gets, or the code with which a websocket is closed; 200 where it is passed on."""
     sent: list[dict[str, Any]] = []
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def app(scope, receive, send):
         sent.append({"status": 200})
 
-    async def receive() -> dict[str, str]:
+    async def receive():
         return {"type": f"{kind}.connect"}
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message):
         sent.append(message)
 
     scope = {"type": kind, "headers": [(name.encode(), of.encode()) for name, of in headers.items()]}
@@ -66,7 +64,7 @@ def test_a_proxy_has_a_name_of_its_own(monkeypatch):
     assert (asked(behind, names=tuple(server_names())), asked(behind)) == (200, 403)
 
 
-def people(*numbers: int, login: str = "/bin/bash") -> list[SimpleNamespace]:
+def people(*numbers, login="/bin/bash"):
     """Return users of these numbers, and those that every machine has."""
     there = [(0, "/bin/bash"), (33, "/usr/sbin/nologin"), (65534, "/usr/sbin/nologin")]
     return [
@@ -105,7 +103,7 @@ def test_a_password_is_kept_for_the_commands_of_this_store(tmp_path, monkeypatch
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     """Let the user's cache be a new folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name in ("PREFECT_API_DATABASE_CONNECTION_URL", "PREFECT_SERVER_DATABASE_CONNECTION_URL"):
@@ -113,7 +111,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def made(folder: Path, word: str) -> Path:
+def made(folder, word):
     """Make a database with a word in it, as a server would."""
     folder.mkdir()
     with closing(sqlite3.connect(folder / DATABASE)) as con:
@@ -123,7 +121,7 @@ def made(folder: Path, word: str) -> Path:
     return folder
 
 
-def told(folder: Path) -> str:
+def told(folder):
     """Return the word in a database."""
     with closing(sqlite3.connect(folder / DATABASE)) as con:
         return str(con.execute("SELECT word FROM told").fetchone()[0])

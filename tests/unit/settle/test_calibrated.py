@@ -34,13 +34,10 @@ def sums(axis: Axis, fine: int, coarse: int, counts: IntArray) -> IntArray:
     return found
 
 
-@given(
-    shapes,
-    st.sets(st.integers(1, 3), min_size=1),
-    st.integers(0, 2),
-    st.sampled_from([0, 9, 150]),
-    st.integers(0, 2**32),
-)
+MEASURED, SPREADS, SEEDS = st.sets(st.integers(1, 3), min_size=1), st.sampled_from([0, 9, 150]), st.integers(0, 2**32)
+
+
+@given(shapes, MEASURED, st.integers(0, 2), SPREADS, SEEDS)
 def test_totals_of_an_axis_add_up_to_what_is_known(shape, levels, known, spread, seed):
     """Whatever was measured, and at whichever levels: the totals are whole, at least 0, and add up to each other and to what is known."""
     # Without noise they are returned as they are.
@@ -63,10 +60,8 @@ def test_totals_of_an_axis_add_up_to_what_is_known(shape, levels, known, spread,
 
 def test_levels_of_an_axis_inform_each_other():
     """A county's estimate is the mean of its own noisy count and the sum over its wards, by what noise each has."""
-    axis = axis_of([[2], [1, 1]])
-    found = settle_axis(
-        axis, {0: np.array([200])}, {1: (np.array([120, 80]), 1.0), 3: (np.array([40, 40, 60, 60]), 1.0)}
-    )
+    noisy = {1: (np.array([120, 80]), 1.0), 3: (np.array([40, 40, 60, 60]), 1.0)}
+    found = settle_axis(axis_of([[2], [1, 1]]), {0: np.array([200])}, noisy)
     assert found[1].tolist() == [107, 93]  # (120/1 + 80/2)/(1 + 1/2) = 106⅔, and 93⅓
     assert found[3].tolist() == [54, 53, 47, 46]
 
@@ -150,9 +145,7 @@ def test_swaps_reach_what_any_choice_reaches(seed):
     family, area = np.repeat(np.arange(4), 2), np.array([0, 1, 1, 2, 2, 0, 0, 1])
     whole = lower + np.tile([1, 0], 4)
     wanted = np.rint(np.bincount(area, exact, 3)).astype(np.int64)
-    choices = (
-        lower + np.array([up for one in choice for up in (one, 1 - one)]) for choice in product((0, 1), repeat=4)
-    )
+    choices = (lower + np.column_stack([up, 1 - np.array(up)]).ravel() for up in product((0, 1), repeat=4))
     best = min(abs(np.bincount(area, of, 3) - wanted).sum() for of in choices)
     found = swapped(whole, exact, family, area)
     assert abs(np.bincount(area, found, 3) - wanted).sum() <= best + 2

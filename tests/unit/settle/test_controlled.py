@@ -1,6 +1,5 @@
 """Controlled rounding, every leaf and cell within less than 1 wherever that can be, and rounding that favours no cell."""
 
-from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -9,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.settle import controlled
-from tasks.settle.controlled import Rounded, round_controlled
+from tasks.settle.controlled import round_controlled
 from tasks.settle.evened import evened
 
 
-def rounded(values: Sequence[float], *cells: Sequence[int]) -> Rounded:
+def rounded(values, *cells):
     """Return what plain numbers are rounded to, once the result keeps what any result must."""
     y, labels = np.array(values, dtype=np.float64), [np.array(of, dtype=np.int32) for of in cells]
     result = round_controlled(y, labels)
@@ -26,19 +25,19 @@ def rounded(values: Sequence[float], *cells: Sequence[int]) -> Rounded:
     return result
 
 
-def is_controlled(result: Rounded) -> bool:
+def is_controlled(result):
     """Return whether every leaf and cell is within less than 1."""
     return max(result.deviations) < 1
 
 
-def is_possible(values: np.ndarray, cells: Sequence[np.ndarray]) -> bool:
+def is_possible(values, cells):
     """Return whether any whole counts are controlled, by trying all."""
     choices = product(*[sorted({np.floor(y), np.ceil(y)}) for y in values])
     moves = (np.array(z) - values for z in choices)
     return any(all(abs(np.bincount(of + 1, move)[1:]).max(initial=0) < 1 - 1e-9 for of in cells) for move in moves)
 
 
-def two_chains(seed: int, leaves: int) -> tuple[np.ndarray, list[np.ndarray]]:
+def two_chains(seed, leaves):
     """Return values, many of them whole or quarters, and two chains of partitions, some of them of a part of the leaves."""
     random = np.random.default_rng(seed)
     values = random.random(leaves) * 3
@@ -139,7 +138,7 @@ def test_what_cannot_be_rounded_is_refused(values, cell, message):
         round_controlled(np.array(values), [np.array(cell, dtype=np.int32)])
 
 
-def off_by(fractions: np.ndarray, z: np.ndarray, cells: list[np.ndarray]) -> float:
+def off_by(fractions, z, cells):
     """Return by how much a sum over a cell is off at most."""
     return max(float(abs(np.bincount(of + 1, z - fractions)[1:]).max(initial=0)) for of in cells)
 

@@ -1,7 +1,6 @@
 """Laws that every mechanism of group sizes keeps, and the way down of `group_sizes` against a mixed-integer program."""
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +11,10 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from tasks.sizes.down import settle_down
 from tasks.sizes.estimators import MECHANISMS, from_tails, up
 from tasks.sizes.tables import NoisyLevels, tails_of
-from tests.support.group_sizes import Problem, check_table, draw_problem, problems
+from tests.support.group_sizes import check_table, draw_problem, problems
 
 
-def noisy_tails(problem: Problem) -> list[np.ndarray]:
+def noisy_tails(problem):
     """Return the tails of a problem with its noise."""
     return [tails_of(true) + noise for true, noise in zip(problem.true, problem.noise, strict=True)]
 
@@ -38,7 +37,7 @@ def test_one_parent_is_settled_as_among_many(problem, clean):
         assert alone[1].tolist() == found[2][begin:end].tolist()
 
 
-def least_distance(parents: np.ndarray, estimates: np.ndarray) -> float:
+def least_distance(parents, estimates):
     """Return the least sum of distances from estimates of whole tails of children that add up, by HiGHS."""
     children, largest = estimates.shape
     cells = children * largest
@@ -50,18 +49,10 @@ def least_distance(parents: np.ndarray, estimates: np.ndarray) -> float:
     rows = np.arange(len(falls))
     falls[rows, at[:, :-1].ravel()], falls[rows, at[:, 1:].ravel()] = 1, -1
     whole, apart = np.eye(cells), np.eye(cells)
-    solved = milp(
-        np.repeat((0.0, 1.0), cells),
-        integrality=np.repeat((1, 0), cells),
-        bounds=Bounds(0, np.inf),
-        constraints=[
-            LinearConstraint(adding, tails, tails),
-            LinearConstraint(falls, 0, np.inf),
-            LinearConstraint(np.hstack([whole, apart]), estimates.ravel(), np.inf),
-            LinearConstraint(np.hstack([-whole, apart]), -estimates.ravel(), np.inf),
-        ],
-    )
-    return float(solved.fun)
+    rules = [LinearConstraint(adding, tails, tails), LinearConstraint(falls, 0, np.inf)]
+    rules += [LinearConstraint(np.hstack([of * whole, apart]), of * estimates.ravel(), np.inf) for of in (1, -1)]
+    costs, is_whole = np.repeat((0.0, 1.0), cells), np.repeat((1, 0), cells)
+    return float(milp(costs, integrality=is_whole, bounds=Bounds(0, np.inf), constraints=rules).fun)
 
 
 @pytest.mark.thorough
@@ -101,7 +92,7 @@ def test_the_estimate_of_a_region_is_the_weighted_mean_of_itself_and_its_childre
     assert variances[0] == pytest.approx([covariance.sum()])
 
 
-def released(name: str, problem: Problem, groups: Any = None) -> list[np.ndarray]:
+def released(name, problem, groups=None):
     """Return the table of a mechanism, which writes into none of its arguments."""
     of = MECHANISMS[name].measured.of
     noisy = [of(true) + noise for true, noise in zip(problem.true, problem.noise, strict=True)]

@@ -2,7 +2,6 @@
 
 import secrets
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,18 +9,8 @@ from hypothesis import strategies as st
 
 from storage.errors import StoreError
 from storage.machine.home import home
-from storage.mailbox import ciphertext
+from storage.mailbox import ciphertext, keys
 from storage.mailbox.ciphertext import BLOCK, EncryptedReader, EncryptedWriter
-from storage.mailbox.keys import (
-    forget_key,
-    key_name,
-    list_keys,
-    proof_of_key,
-    proves_key,
-    release_key,
-    unwrapped_key,
-    wrapped_key,
-)
 
 pytestmark = pytest.mark.usefixtures("own_home")
 
@@ -29,7 +18,7 @@ KEY = bytes(range(32))
 ROOM = ciphertext._ROOM
 
 
-def write(path: Path, parts: list[bytes], key: bytes = KEY, name: str = "one") -> None:
+def write(path, parts, key=KEY, name="one"):
     """Write a file of ciphertext."""
     with path.open("wb") as file:
         writer = EncryptedWriter(file, key, name)
@@ -38,13 +27,12 @@ def write(path: Path, parts: list[bytes], key: bytes = KEY, name: str = "one") -
         writer.finish()
 
 
+PLACES = st.integers(0, 7 * ROOM)
 LENGTHS = st.one_of(st.integers(0, 300), *(st.integers(n * ROOM - 20, n * ROOM + 20) for n in (1, 2, 3, 4, 6)))
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    length=LENGTHS, cuts=st.lists(st.integers(0, 7 * ROOM), max_size=4), begin=st.integers(0, 7 * ROOM), size=LENGTHS
-)
+@given(length=LENGTHS, cuts=st.lists(PLACES, max_size=4), begin=PLACES, size=LENGTHS)
 def test_what_is_written_comes_back(tmp_path, length, cuts, begin, size):
     """Whatever the parts in which it is written, the whole and every stretch come back, and the size is the least power of two."""
     content = secrets.token_bytes(max(0, length))
@@ -87,35 +75,36 @@ def test_blocks_cannot_change_places(tmp_path):
 def test_a_release_keeps_its_key_until_it_is_forgotten():
     """A key is drawn once, is in no file in clear, is closed to others, and another is drawn once it is forgotten."""
     mailbox_key = secrets.token_bytes(32)
-    key = release_key("one", mailbox_key)
-    assert (len(key), release_key("one", mailbox_key)) == (32, key)
-    assert release_key("two", mailbox_key) != key
+    key = keys.release_key("one", mailbox_key)
+    assert (len(key), keys.release_key("one", mailbox_key)) == (32, key)
+    assert keys.release_key("two", mailbox_key) != key
     files = [path for path in home().rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o077 for path in files} == {0}
     assert not any(text in path.read_bytes() for path in files for text in (key, key.hex().encode(), mailbox_key))
-    assert (list_keys(), forget_key("one"), forget_key("one"), list_keys()) == (["one", "two"], True, False, ["two"])
-    assert release_key("one", mailbox_key) != key
+    assert keys.list_keys() == ["one", "two"]
+    assert (keys.forget_key("one"), keys.forget_key("one"), keys.list_keys()) == (True, False, ["two"])
+    assert keys.release_key("one", mailbox_key) != key
 
 
 def test_a_wrapped_key_opens_for_its_release_alone():
     """A wrapped key does not open for another release, with another key, or altered; the error says what to do."""
     mailbox_key = secrets.token_bytes(32)
-    wrapped = wrapped_key("one", mailbox_key)
-    assert unwrapped_key(wrapped, "one", mailbox_key) == release_key("one", mailbox_key)
+    wrapped = keys.wrapped_key("one", mailbox_key)
+    assert keys.unwrapped_key(wrapped, "one", mailbox_key) == keys.release_key("one", mailbox_key)
     altered = wrapped[:-1] + ("0" if wrapped[-1] != "0" else "1")
     others = [(wrapped, "two", mailbox_key), (wrapped, "one", secrets.token_bytes(32))]
     for arguments in (*others, *((text, "one", mailbox_key) for text in (altered, "", "no hex"))):
         with pytest.raises(StoreError, match="does not open") as refusal:
-            unwrapped_key(*arguments)
+            keys.unwrapped_key(*arguments)
         assert "threads" in refusal.value.hint
 
 
 def test_a_key_is_proved_without_being_told():
     """A proof holds for its key and its nonce alone; it and the name of a key do not show the key."""
     key, nonce = secrets.token_bytes(32), secrets.token_bytes(16)
-    proof = proof_of_key(key, nonce)
-    assert proves_key(key, nonce, proof)
-    assert not proves_key(secrets.token_bytes(32), nonce, proof)
-    assert not proves_key(key, secrets.token_bytes(16), proof)
+    proof = keys.proof_of_key(key, nonce)
+    assert keys.proves_key(key, nonce, proof)
+    assert not keys.proves_key(secrets.token_bytes(32), nonce, proof)
+    assert not keys.proves_key(key, secrets.token_bytes(16), proof)
     assert key.hex() not in proof
-    assert key_name(key) not in {proof, key.hex()[:16], key_name(secrets.token_bytes(32))}
+    assert keys.key_name(key) not in {proof, key.hex()[:16], keys.key_name(secrets.token_bytes(32))}

@@ -1,6 +1,5 @@
 """The cluster file of a machine: its keys, its files, who may read them, and until when its certificates hold."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -13,13 +12,13 @@ from tests.support.certificates import KEYS, certificate, write_cluster_file
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
+def write(tmp_path):
     """Return what writes a cluster file with its files, with some keys changed, or left out where they are None."""
     write_cluster_file(tmp_path)
     return partial(write_cluster_file, tmp_path)
 
 
-def refusal(path: Path | None) -> SpecError:
+def refusal(path):
     """Return why a cluster file is refused."""
     with pytest.raises(SpecError) as found:
         read_cluster_file(path)

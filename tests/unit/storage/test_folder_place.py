@@ -3,9 +3,6 @@
 import errno
 import os
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +13,7 @@ from storage.mailbox.places import S3Keys, open_place
 
 
 @pytest.fixture
-def mailbox(tmp_path: Path, own_home: Path) -> Path:
+def mailbox(tmp_path, own_home):
     """Return a folder for a mailbox, beside a TRELLIS_HOME."""
     (tmp_path / "mailbox").mkdir(mode=0o700)
     (tmp_path / "file").write_bytes(b"of this writer")
@@ -24,16 +21,16 @@ def mailbox(tmp_path: Path, own_home: Path) -> Path:
 
 
 @pytest.fixture
-def place(mailbox: Path) -> FolderPlace:
+def place(mailbox):
     """Open it, with little patience."""
     return FolderPlace(mailbox, patience=0.3)
 
 
-def failing(function: Callable[..., Any], number: int, times: int = 10**9) -> Callable[..., Any]:
+def failing(function, number, times=10**9):
     """Return a function that fails so many times with an error of the system before it does what it should."""
     left = [times]
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args, **kwargs):
         if left[0]:
             left[0] -= 1
             raise OSError(number, os.strerror(number))
@@ -42,7 +39,7 @@ def failing(function: Callable[..., Any], number: int, times: int = 10**9) -> Ca
     return call
 
 
-def files(mailbox: Path) -> list[Path]:
+def files(mailbox):
     """Return the files of a mailbox, hidden ones too."""
     return [path for path in mailbox.rglob("*") if path.is_file()]
 
@@ -98,7 +95,7 @@ def test_a_link_whose_answer_is_lost_is_still_ones_own(place, tmp_path, monkeypa
     """A server that has made the link and then says that it failed has made it: the number of links decides."""
     link = os.link
 
-    def lost(*args: Any) -> None:
+    def lost(*args):
         link(*args)
         raise OSError(number, os.strerror(number))
 

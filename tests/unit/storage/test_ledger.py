@@ -3,33 +3,22 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given, settings, stateful
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    multiple,
-    rule,
-    run_state_machine_as_test,
-)
 
 from flows.planning.budget import abandon, agreed_terms, declare, raise_cap, reserve, users_of_table
 from flows.planning.composition import composed_epsilon, standing_of
-from storage.database.connections import Connection, store, transaction
+from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
-from storage.ledger.books import Asked, Books, Cap
+from storage.ledger.books import Books, Cap
 from storage.ledger.events import advance, head, note, read_books
 from storage.ledger.recognition import Columns, Content, RecognisedTable, keep_recognised
 from storage.ledger.spending import Spending
@@ -49,19 +38,19 @@ from tests.support.ledger import (
 STATE_BEFORE = {"drawing": "reserved", "sealed": "drawing", "released": "sealed", "void": "reserved"}
 
 
-def reserve_at_once(con: Connection, release_id: str, asked: Asked, shares: Sequence[Fraction], **claimed: Any) -> None:
+def reserve_at_once(con, release_id, asked, shares, **claimed):
     """Reserve a release in one transaction, as the driver does."""
     with transaction(con):
         reserve(con, reservation_of(release_id, asked, shares, **claimed))
 
 
 @cache
-def converted(rho: Fraction, delta: float) -> float:
+def converted(rho, delta):
     """Return ε of ρ-zCDP by Proposition 12 of Canonne, Kamath and Steinke, minimised over α without the code's help."""
     if rho == 0:
         return 0.0
 
-    def at(log_of_alpha_less_one: float) -> float:
+    def at(log_of_alpha_less_one):
         alpha = 1 + math.exp(log_of_alpha_less_one)
         return alpha * float(rho) + math.log1p(-1 / alpha) - (math.log(alpha) + math.log(delta)) / (alpha - 1)
 
@@ -88,12 +77,12 @@ class Modelled:
     series: str = ""  # by which it was declared; all releases of one hold its statement
 
     @property
-    def rho(self) -> Fraction:
+    def rho(self):
         """What of it is not void."""
         return sum((rho for state, rho in self.levels.values() if state != "void"), Fraction(0))
 
 
-def charged(shares: Sequence[Fraction]) -> dict[int, tuple[str, Fraction]]:
+def charged(shares):
     """Return the levels of a release that is just reserved."""
     return {level: ("reserved", share) for level, share in enumerate(shares) if share}
 
@@ -106,12 +95,12 @@ SHARES = st.lists(st.fractions(0, Fraction(1, 2), max_denominator=9), min_size=1
 STATEMENTS = st.sampled_from([NEVER_ALONE, 1.0, 2.0, 0.25])
 
 
-class LedgerInAnyOrder(RuleBasedStateMachine):
+class LedgerInAnyOrder(stateful.RuleBasedStateMachine):
     """Do to the ledger whatever can be done, in any order and with crashes, beside a model of what it must hold."""
 
-    releases = Bundle("releases")
+    releases = stateful.Bundle("releases")
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.place, self.opened = ExitStack(), ExitStack()
         folder = self.place.enter_context(TemporaryDirectory())
@@ -125,7 +114,7 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
         self.stated: dict[str, Fraction] = {}  # what the last of them leaves some people
         self.asked = 0
 
-    def composed(self, people: str, cap: Cap, *plus: Modelled) -> float:
+    def composed(self, people, cap, *plus):
         """Return ε of all that is reserved or drawn of some people, by the rule of composition."""
         kept = [made for made in self.made.values() if made.people == people and made.rho] + list(plus)
         together = converted(sum((made.rho for made in kept), Fraction(0)), cap.delta)
@@ -134,21 +123,21 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
             return min(together, kept[0].epsilon)
         return together
 
-    def left(self, people: str, cap: Cap) -> Fraction:
+    def left(self, people, cap):
         """Return the ρ that some people's cap leaves."""
         spent = sum((made.rho for made in self.made.values() if made.people == people), Fraction(0))
         return max(Fraction(0), cap.rho - spent)
 
-    def record_standing(self, people: str) -> None:
+    def record_standing(self, people):
         """Note where some people stand now, as the event just recorded must say."""
         self.standings.append((self.composed(people, self.caps[people]), self.left(people, self.caps[people])))
         self.stated[people] = self.standings[-1][1]
 
-    def crash(self, action: Callable[[], None]) -> None:
+    def crash(self, action):
         """Do something in a transaction that does not end well, and see that nothing of it is left."""
         before = rows_of(self.con)
 
-        def stopped() -> None:
+        def stopped():
             with transaction(self.con):
                 action()
                 assert len(rows_of(self.con)) > len(before)
@@ -158,29 +147,31 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
             stopped()
         assert rows_of(self.con) == before
 
-    @initialize(target=releases, before=st.lists(st.tuples(DATASETS, SHARES, STATEMENTS), min_size=2, max_size=5))
-    def begin(self, before: list[tuple[str, list[Fraction], float]]) -> object:
+    @stateful.initialize(
+        target=releases, before=st.lists(st.tuples(DATASETS, SHARES, STATEMENTS), min_size=2, max_size=5)
+    )
+    def begin(self, before):
         """Begin with a few releases, so that there is something to go on with."""
         for dataset, shares, statement in [("first", [Fraction(1, 9)], 1.0), *before]:
             self.reserve(dataset, shares, statement, DELTA, crashes=False)
-        return multiple(*self.made)
+        return stateful.multiple(*self.made)
 
-    def attempt(self, made: dict[str, Modelled], action: Callable[[], None], crashes: bool) -> object:
+    def attempt(self, made, action, crashes):
         """Charge releases of one dataset together; they are refused just where all of its people would pass their cap."""
         one = next(iter(made.values()))
         cap = self.caps.get(one.people, FIRST_CAPS[one.people])
         after, before = self.composed(one.people, cap, *made.values()), rows_of(self.con)
         if after != cap.epsilon and abs(after / cap.epsilon - 1) < 1e-9:
-            return multiple()  # within rounding of the cap: either answer would do
+            return stateful.multiple()  # within rounding of the cap: either answer would do
         if after > cap.epsilon:
             with pytest.raises(BudgetExceeded) as refusal, transaction(self.con):
                 action()
             assert refusal.value.left == self.left(one.people, cap)
             assert rows_of(self.con) == before
-            return multiple()
+            return stateful.multiple()
         if crashes:
             self.crash(action)
-            return multiple()
+            return stateful.multiple()
         with transaction(self.con):
             action()
         if one.dataset not in self.datasets:
@@ -192,17 +183,13 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
             self.made[release_id] = release
             self.events.append("reserved")
             self.record_standing(one.people)
-        return multiple(*made)
+        return stateful.multiple(*made)
 
-    @rule(
-        target=releases,
-        dataset=DATASETS,
-        shares=SHARES,
-        statement=STATEMENTS,
-        delta=st.sampled_from([DELTA, 1e-8]),
-        crashes=st.sampled_from([False, False, True]),
-    )
-    def reserve(self, dataset: str, shares: list[Fraction], statement: float, delta: float, crashes: bool) -> object:
+    @stateful.rule(
+        target=releases, dataset=DATASETS, shares=SHARES, statement=STATEMENTS,
+        delta=st.sampled_from([DELTA, 1e-8]), crashes=st.sampled_from([False, False, True]),
+    )  # fmt: skip
+    def reserve(self, dataset, shares, statement, delta, crashes):
         """Reserve a release."""
         people = PEOPLE_OF[dataset]
         same_people = None if dataset in self.datasets else SAME_PEOPLE_AS.get(dataset)
@@ -212,22 +199,18 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
         if same_people and same_people not in self.datasets:
             with pytest.raises(SpecError, match="the ledger has no dataset"):
                 reserve_at_once(self.con, release_id, asked, shares)
-            return multiple()
+            return stateful.multiple()
         scaled = [share * FIRST_CAPS[people].rho for share in shares]
         made = Modelled(people, dataset, statement, delta, charged(scaled))
         claimed = {"epsilon": statement, "delta": delta, "unprotected": (f"the total of {dataset}",)}
         reservation = reservation_of(release_id, asked, scaled, **claimed)
         return self.attempt({release_id: made}, lambda: reserve(self.con, reservation), crashes)
 
-    @rule(
-        target=releases,
-        people=st.sampled_from(sorted(FIRST_CAPS)),
-        shares=SHARES,
-        statement=STATEMENTS,
-        number=st.integers(1, 3),
-        crashes=st.sampled_from([False, True]),
-    )
-    def declare(self, people: str, shares: list[Fraction], statement: float, number: int, crashes: bool) -> object:
+    @stateful.rule(
+        target=releases, people=st.sampled_from(sorted(FIRST_CAPS)), shares=SHARES, statement=STATEMENTS,
+        number=st.integers(1, 3), crashes=st.sampled_from([False, True]),
+    )  # fmt: skip
+    def declare(self, people, shares, statement, number, crashes):
         """Declare a series of equal releases; it is let in or refused as one, by its ρ or its own statement."""
         self.asked += 1
         ids = [f"series-{self.asked}-{one}" for one in range(number)]
@@ -238,14 +221,14 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
         reservations = [reservation_of(id_, asked, scaled) for id_ in ids]
         return self.attempt(made, lambda: declare(self.con, "name", reservations, whole), crashes)
 
-    @rule(release_id=releases, dataset=DATASETS)
-    def reserve_again(self, release_id: str, dataset: str) -> None:
+    @stateful.rule(release_id=releases, dataset=DATASETS)
+    def reserve_again(self, release_id, dataset):
         """Reserve a release a second time, of any dataset; it is refused before its cost is looked at."""
         with pytest.raises(StoreError, match="already reserved"):
             reserve_at_once(self.con, release_id, asked_of(dataset, FIRST_CAPS.get(dataset)), [Fraction(1, 10**9)])
 
-    @rule(release_id=releases, level=st.integers(0, 4), state=st.sampled_from(sorted(STATE_BEFORE)))
-    def advance(self, release_id: str, level: int, state: str) -> None:
+    @stateful.rule(release_id=releases, level=st.integers(0, 4), state=st.sampled_from(sorted(STATE_BEFORE)))
+    def advance(self, release_id, level, state):
         """Advance a charge, or one that there is not; it is refused unless that state is the next."""
         was, rho = self.made[release_id].levels.get(level, ("", Fraction(0)))
         if was != STATE_BEFORE[state]:
@@ -257,8 +240,8 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
         self.events.append(state)
         self.made[release_id].levels[level] = state, rho
 
-    @rule(release_id=releases, times=st.integers(1, 3))
-    def go_on(self, release_id: str, times: int) -> None:
+    @stateful.rule(release_id=releases, times=st.integers(1, 3))
+    def go_on(self, release_id, times):
         """Advance every charge of a release that is not at its end, once or all the way."""
         after = {before: state for state, before in STATE_BEFORE.items() if state != "void"}
         for _ in range(times):
@@ -266,8 +249,8 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
                 if state in after:
                     self.advance(release_id, level, after[state])
 
-    @rule(release_id=releases)
-    def abandon(self, release_id: str) -> None:
+    @stateful.rule(release_id=releases)
+    def abandon(self, release_id):
         """End a release, after a crash: what it had only reserved is given back, and no more."""
         # Nothing is given back where it, or the series that it belongs to, has drawn and costs more than the cap's ρ.
         self.crash(lambda: abandon(self.con, release_id))
@@ -285,12 +268,12 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
         self.events.append("abandoned")
         self.record_standing(made.people)
 
-    @rule(
+    @stateful.rule(
         dataset=DATASETS,
         epsilon=st.sampled_from([1.0, 2.0, 3.0, 4.0]),
         factor=st.sampled_from([1.0, 1.0, 0.1, 1 - 2**-52, 1 + 2**-52, 10.0]),
     )
-    def raise_cap(self, dataset: str, epsilon: float, factor: float) -> None:
+    def raise_cap(self, dataset, epsilon, factor):
         """Raise a cap, after a crash; it is refused unless ε rises, δ stays as it is, and there is one."""
         people = PEOPLE_OF[dataset]
         cap = cap_at(epsilon, FIRST_CAPS[people].delta * factor)
@@ -308,20 +291,20 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
         self.record_standing(people)
         assert read_chain(self.con)[-1]["reason"] == "a court asks for it"
 
-    @rule(release_id=releases)
-    def note(self, release_id: str) -> None:
+    @stateful.rule(release_id=releases)
+    def note(self, release_id):
         """Note something that costs nothing."""
         note(self.con, "unsealed shard removed unread", release_id, level=1, branch="Ü b00")
         self.events.append("unsealed shard removed unread")
 
-    @rule()
-    def reopen(self) -> None:
+    @stateful.rule()
+    def reopen(self):
         """Close the store and open it again, as the next process does."""
         self.opened.close()
         self.con = self.opened.enter_context(store())
 
-    @invariant()
-    def accounts_agree_with_the_model(self) -> None:
+    @stateful.invariant()
+    def accounts_agree_with_the_model(self):
         """Nothing is spent beyond a cap, nothing twice, and every charge is in the state in which it was left."""
         books = read_books(self.con)
         assert {name: account.terms.cap for name, account in books.accounts.items()} == self.caps
@@ -339,8 +322,8 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
             (release, level): charge for release, made in self.made.items() for level, charge in made.levels.items()
         }
 
-    @invariant()
-    def chain_is_whole(self) -> None:
+    @stateful.invariant()
+    def chain_is_whole(self):
         """Every event is there once, in its order, hashed onto the one before, with the standing that it led to."""
         events = read_chain(self.con)
         assert [event["event"] for event in events] == self.events
@@ -352,7 +335,7 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
 
         self.keeps_the_laws(events)
 
-    def keeps_the_laws(self, events: list[dict[str, Any]]) -> None:
+    def keeps_the_laws(self, events):
         """Read without the code: nothing is drawn before it is charged, charged twice, or uncapped but by a raise."""
         state_of: dict[tuple[str, int], str] = {}
         caps: dict[str, float] = {}
@@ -371,7 +354,7 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
                 caps[dataset] = event["cap"]["epsilon"]
         assert caps == {people: cap.epsilon for people, cap in self.caps.items()}
 
-    def teardown(self) -> None:
+    def teardown(self):
         """Close the store and delete it."""
         self.opened.close()
         self.place.close()
@@ -384,7 +367,7 @@ def test_the_ledger_agrees_with_a_model_in_any_order(histories):
     """Whatever is asked in whatever order, no cap is passed, no level is charged twice and the chain is whole."""
     phases = [phase for phase in Phase if histories > 12 or phase is not Phase.shrink]  # which takes minutes
     any_order = settings(max_examples=histories, stateful_step_count=16, deadline=None, phases=phases)
-    run_state_machine_as_test(LedgerInAnyOrder, settings=any_order)  # type: ignore[no-untyped-call]
+    stateful.run_state_machine_as_test(LedgerInAnyOrder, settings=any_order)  # type: ignore[no-untyped-call]
 
 
 def test_a_release_exactly_at_the_cap_fits_and_nothing_after_it(con):
@@ -412,7 +395,7 @@ def test_a_release_that_stood_by_its_own_statement_gives_nothing_back_once_drawn
         reserve_at_once(con, "two", asked_of(), [cap.rho / 1000])
 
 
-def books_of(*events: dict[str, Any]) -> Books:
+def books_of(*events):
     """Return the books of some events."""
     books = Books()
     for event in events:
@@ -423,25 +406,19 @@ def books_of(*events: dict[str, Any]) -> Books:
 STANDING = {"epsilon": 0.0, "left_rho": "0", "left_epsilon": 0.0}
 
 
-def dataset_event(dataset: str = "jobs", cap: Cap | None = None) -> dict[str, Any]:
+def dataset_event(dataset="jobs", cap=None):
     """Return the event with which a dataset's account is opened."""
     cap = cap or cap_at(1.0)
     terms = {"epsilon": cap.epsilon, "delta": cap.delta, "rho": str(cap.rho)}
     return {"event": "dataset", "dataset": dataset, "unit": "one job", "neighbours": "substitution", "cap": terms}
 
 
-def reserved_event(release: str, *levels: dict[str, Any], dataset: str = "jobs", **claimed: Any) -> dict[str, Any]:
+def reserved_event(release, *levels, dataset="jobs", **claimed):
     """Return the event of a reservation, whole, with what is given of its levels and its claim."""
-    plain: dict[str, Any] = {
-        "accountant": "zcdp",
-        "epsilon": NEVER_ALONE,
-        "delta": DELTA,
-        "table": f"{dataset}.csv",
-        "unprotected": [],
-        "different_people": False,
-        "contributions": asdict(ONE_RECORD),
-        "standing": STANDING,
-    }
+    plain = {
+        "accountant": "zcdp", "epsilon": NEVER_ALONE, "delta": DELTA, "table": f"{dataset}.csv", "unprotected": [],
+        "different_people": False, "contributions": asdict(ONE_RECORD), "standing": STANDING,
+    }  # fmt: skip
     level = {"mechanism": "discrete_gaussian", "rho": "0", "sigma": 0.0, "l2_sensitivity_squared": 0}
     charged = [level | given for given in levels]
     return {"event": "reserved", "release": release, "dataset": dataset, "levels": charged, **plain, **claimed}
@@ -490,12 +467,12 @@ def test_a_table_that_another_dataset_has_used_must_be_answered_for(con):
     assert users_of_table(books, asked_of("third", cap_at(1.0)), copied) == ["jobs", "shops"]
 
 
-def stability(level: int, epsilon: float, delta: float) -> dict[str, Any]:
+def stability(level, epsilon, delta):
     """Return a level whose mechanism is only (ε, δ)."""
     return {"level": level, "mechanism": "stability_histogram", "epsilon": epsilon, "delta": delta}
 
 
-def gaussian(level: int, rho: Fraction) -> dict[str, Any]:
+def gaussian(level, rho):
     """Return a level whose mechanism is charged in ρ."""
     return {"level": level, "mechanism": "discrete_gaussian", "rho": str(rho), "sigma": 2.0}
 
@@ -523,7 +500,7 @@ def test_what_is_chosen_after_seeing_the_rest_keeps_within_one_renyi_order(epsil
     """What is only (ε, δ) costs min(ε, α ε² / 2) at the cap's best order α; all is converted once, and no less than the sum."""
     cap = cap_at(epsilon)
 
-    def converted_at(order: Any, loss: Any) -> Any:
+    def converted_at(order, loss):
         return loss + (math.log(1 / DELTA) + (order - 1) * np.log(1 - 1 / order) - np.log(order)) / (order - 1)
 
     orders = 1 + np.geomspace(1e-3, 1e4, 200_001)
@@ -562,7 +539,7 @@ def test_one_more_release_never_makes_it_less(spendings, more):
     assert after.left_rho <= before.left_rho
 
 
-def insert(con: Connection, *events: dict[str, Any] | str) -> None:
+def insert(con, *events):
     """Write events, or what should be, behind the last with correct hashes and no questions."""
     for event in events:
         last = head(con)

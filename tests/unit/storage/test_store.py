@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from stat import S_IMODE
 from tempfile import TemporaryDirectory
@@ -13,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from storage.counts.shard_files import write_shard
 from storage.counts.vault import remove_vault, vault, vault_path
@@ -31,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("own_home")
 WHOLE_RANGE = st.integers(-(2**63), 2**63 - 1)
 
 
-def row_groups_of(groups: list[list[int]]) -> list[dict[str, NDArray[np.int64]]]:
+def row_groups_of(groups):
     """Return row groups of one column and its negation."""
     arrays = [np.array(group, dtype=np.int64) for group in groups]
     return [{"noisy": array, "flipped": ~array} for array in arrays]
@@ -41,7 +39,7 @@ def test_a_level_of_a_branch_is_sealed_once():
     """A second seal is SealedAlready, with all of its transaction, and the first stays; other levels, branches and releases are free."""
     seals = [Shard("noisy", *of) for of in ((1, "trunk", "aa", 4), (2, "trunk", "bb", 8), (2, "b00", "cc", 16))]
 
-    def add_both() -> None:
+    def add_both():
         with transaction(con):
             add_shard(con, "one", Shard("noisy", 2, "b01", "dd", 4))
             add_shard(con, "one", Shard("noisy", 2, "trunk", "dd", 8))
@@ -95,7 +93,7 @@ def test_a_shard_is_whole_or_absent_and_never_replaced(tmp_path):
     """Where drawing stops halfway no shard appears, and one that was there stays as it is; a missing one is never drawn again."""
     # Who writes the same shard once more is content with the first; another one is refused, and nothing is left of it.
 
-    def stopped() -> Iterator[dict[str, NDArray[np.int64]]]:
+    def stopped():
         yield from row_groups_of([[1, 2]])
         raise OSError("the sampler broke")
 
@@ -119,7 +117,7 @@ def test_two_writers_never_have_the_same_file(tmp_path):
     """Of two that write at once, the first to end has the path, and what the other one writes on goes elsewhere."""
     path, sealed = tmp_path / "shard.parquet", b"sealed"
 
-    def write_slowly() -> None:
+    def write_slowly():
         with put_new(path) as slow:
             slow.write(b"drawn in")
             with put_new(path) as fast:
@@ -155,7 +153,7 @@ def test_a_vault_is_read_only_while_measuring_and_forgotten_with_its_log():
         assert [path.name for path in spilled.parent.iterdir()] == ["other.duckdb"]
 
 
-def is_open(path: Path) -> bool:
+def is_open(path):
     """Return whether this process has a file open."""
     return any(link.exists() and link.samefile(path) for link in Path("/proc/self/fd").iterdir())
 

@@ -54,14 +54,8 @@ def test_turns_follow_one_another(own_home):
         assert [states(con, *other) for other in OTHERS] == [[OPEN]] * 3
 
 
-def seal_and_close(con: Connection, release_id: str, seal: Shard) -> None:
-    """Shard what a turn drew, in one transaction."""
-    with transaction(con):
-        add_shard(con, release_id, seal)
-        end_turn(con, release_id, (seal.level, seal.branch), seal.turn, CLOSED)
-
-
 MOST_TURNS = 2
+NOTHING = (None,) * MOST_TURNS
 EVENTS = [
     *((what, 0, 0) for what in ("begin", "give up", "crash")),
     *product(("claim", "put", "return"), range(MOST_TURNS), (0, 1)),
@@ -78,10 +72,8 @@ class World:
 
     states: tuple[str, ...] = ()
     sealed: tuple[int, str] | None = None  # the turn and what was sealed; None before
-    claims: tuple[int | None, ...] = (
-        None,
-    ) * MOST_TURNS  # by turn, which execution may draw; None before one claims it
-    shards: tuple[str | None, ...] = (None,) * MOST_TURNS  # by turn, what lies in the mailbox; None before
+    claims: tuple[int | None, ...] = NOTHING  # by turn, which execution may draw; None before one claims it
+    shards: tuple[str | None, ...] = NOTHING  # by turn, what lies in the mailbox; None before
 
     def check(self) -> None:
         """Check what holds whatever has happened: the four parts of the proof."""
@@ -113,8 +105,9 @@ class World:
                 if state == OPEN:
                     end_turn(con, release_id, PLACE, turn_of_run, GIVEN_UP)
         elif what == "return" and claims[turn] == execution and (shard := shards[turn]):
-            with suppress(StoreError, SealedAlready):
-                seal_and_close(con, release_id, Shard("noisy", *PLACE, shard, 1, turn=turn))
+            with suppress(StoreError, SealedAlready), transaction(con):
+                add_shard(con, release_id, Shard("noisy", *PLACE, shard, 1, turn=turn))
+                end_turn(con, release_id, PLACE, turn, CLOSED)
         seal = list_shards(con, release_id)["noisy"].get(PLACE)
         sealed = (seal.turn, seal.sha256) if seal else None
         return World(tuple(states(con, release_id)), sealed, tuple(claims), tuple(shards))
@@ -144,9 +137,7 @@ def test_whatever_happens_in_whatever_order_one_draw_is_sealed_at_most():
             if after not in found:
                 found.add(after)
                 left.append(after)
-    assert {world.sealed for world in found} == {
-        None,
-        *((turn, f"drawn in {turn} by {execution}") for turn in range(MOST_TURNS) for execution in (0, 1)),
-    }
+    every = {(turn, f"drawn in {turn} by {execution}") for turn in range(MOST_TURNS) for execution in (0, 1)}
+    assert {world.sealed for world in found} == {None, *every}
     late = [world for world in found if world.sealed and any(world.shards[: world.sealed[0]])]
     assert late  # shards of turns that were given up lie there, unread

@@ -59,22 +59,18 @@ def check_tables(drawn: Country) -> None:
         assert trips[end].is_in(codebook[levels[-1]].implode()).all()
 
 
-@given(
-    st.lists(st.integers(1, 12), min_size=5, max_size=5).map(sorted),
-    st.floats(0, 1),
-    st.integers(0, 3_000),
-    st.integers(0, 2**32),
-)
+AREAS = st.lists(st.integers(1, 12), min_size=5, max_size=5).map(sorted)
+
+
+@given(AREAS, st.floats(0, 1), st.integers(0, 3_000), st.integers(0, 2**32))
 def test_totals_are_exact(areas, share, others, seed):
     """Every level has as many areas as asked for, there are as many flows of a nation, and they add up to the people."""
     # So it is of one area, where nobody can go anywhere else.
     flows = 1 + int(share * (max(areas[-1] ** 2 // 10, 1) - 1))
     nation = nation_of(seed, areas=tuple(areas), flows=flows, people=flows + others)
     assert nation.trips.height == flows
-    regions, provinces, municipalities = areas[:3]
-    country = country_of(
-        seed, regions=regions, provinces=provinces, municipalities=municipalities, people=flows + others
-    )
+    of_levels = dict(zip(("regions", "provinces", "municipalities"), areas[:3], strict=True))
+    country = country_of(seed, people=flows + others, **of_levels)
     for drawn, levels in ((nation, of_nation.LEVELS), (country, of_country.LEVELS)):
         assert [drawn.codebook[level].n_unique() for level in levels] == areas[: len(levels)]
         assert drawn.codebook.height == areas[len(levels) - 1]

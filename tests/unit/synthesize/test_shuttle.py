@@ -1,7 +1,5 @@
 """The trips of the made-up city: their numbers, where they go, and the tables and specs that are written."""
 
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -9,11 +7,11 @@ import yaml
 from polars.testing import assert_frame_equal
 
 from flows.specification.file import load_spec
-from flows.synthetic import SyntheticCity, synthesise_answer
+from flows.synthetic import synthesise_answer
 from storage.errors import UsageError
 from tasks.ingest.codebook import read_codebook
 from tasks.ingest.sources.files import FileTable
-from tasks.synthesize.shuttle import MODES, City, Day, draw_city, draw_trips
+from tasks.synthesize.shuttle import MODES, draw_city, draw_trips
 
 VIEWS = {
     "total": {},
@@ -25,7 +23,7 @@ MOST_VIEWS = {"o3": 2, "o4": 3, "o5": 4}
 MORNING = ["08:00", "08:30", "09:00", "09:30"]
 
 
-def drawn(seed: int, day: Day) -> tuple[City, pl.DataFrame]:
+def drawn(seed, day):
     """Return the city and the trips that a seed draws."""
     generator = np.random.default_rng(seed)
     city = draw_city(generator=generator)
@@ -33,7 +31,7 @@ def drawn(seed: int, day: Day) -> tuple[City, pl.DataFrame]:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SyntheticCity]:
+def written(tmp_path_factory):
     """Return the folder of a morning with seed 1, and its description."""
     folder = tmp_path_factory.mktemp("shuttle") / "set"
     return folder, synthesise_answer("shuttle", folder, 1)

@@ -1,6 +1,5 @@
 """Axes from codebooks, the order of refinement, frontiers and their cells, chunks, branches: against plain Python."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -9,25 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.tree.axis import IntArray
-from tasks.tree.branches import (
-    AXIS_CELL_BYTES,
-    AXIS_CHUNK_BYTES,
-    BRANCH_CELLS,
-    CELL_BYTES,
-    CHUNK_BYTES,
-    MOST_BRANCHES,
-    TASK_RUNS,
-    WORTH_CUTTING,
-    branch_count,
-    branch_name,
-    cut,
-    memory_for,
-    most_cells,
-    pieces_of,
-    slices_of,
-    work_below,
-)
+from tasks.tree import branches
 from tasks.tree.frontier import (
     Cells,
     Frontier,
@@ -42,17 +23,17 @@ from tasks.tree.frontier import (
 from tasks.tree.order import alternate
 
 
-def columns(rows: Sequence[Sequence[int]], axes: int) -> tuple[IntArray, ...]:
+def columns(rows, axes):
     """Return the areas of nodes as one column per axis."""
     return tuple(np.array(rows, dtype=np.int64).reshape(-1, axes).T)
 
 
-def rows(areas: Sequence[IntArray]) -> list[tuple[int, ...]]:
+def rows(areas):
     """Return columns of areas as nodes."""
     return list(zip(*(column.tolist() for column in areas), strict=True))
 
 
-def frontier_of(universe, nodes, level: int) -> Frontier:
+def frontier_of(universe, nodes, level):
     """Return some nodes of a universe as a frontier with the counts 1, 2, 3, …"""
     areas = columns([universe.areas(node) for node in nodes], len(universe.paths))
     return Frontier(level, areas, np.arange(1, len(nodes) + 1))
@@ -77,10 +58,8 @@ def test_an_axis_is_that_of_its_paths(axis_of, codebooks, data):
             assert axis.ancestors(areas, level, above).tolist() == expected
         for area, number, at in zip(areas, *axis.coarsest_alike(areas, level), strict=True):
             path = prefixes[level][area]
-            holding = (
-                above for above in range(level + 1) if [own[:above] for own in prefixes[level]].count(path[:above]) == 1
-            )
-            assert (at, prefixes[at][number]) == (alike := next(holding), path[:alike])
+            alike = [sum(own[:above] == path[:above] for own in prefixes[level]) for above in range(level + 1)].index(1)
+            assert (at, prefixes[at][number]) == (alike, path[:alike])
         assert np.array_equal(replace(axis, is_listed=False).coarsest_alike(areas, level)[0], areas)
     for level, first_child in enumerate(axis.first_child):
         assert len(first_child) == axis.areas(level) + 1
@@ -157,41 +136,39 @@ def test_nodes_are_located_as_in_a_dictionary(sizes, data):
     assert located.tolist() == [row_of.get(node, -1) for node in wanted]
 
 
-@given(weights=st.lists(st.integers(1, 1_000), min_size=1, max_size=40), branches=st.integers(1, MOST_BRANCHES))
-def test_branches_are_contiguous_not_empty_and_about_equal(weights, branches):
+@given(weights=st.lists(st.integers(1, 1_000), min_size=1, max_size=40), most=st.integers(1, branches.MOST_BRANCHES))
+def test_branches_are_contiguous_not_empty_and_about_equal(weights, most):
     """The slices cover all nodes once, none is empty, there are at most as many as sought, and none is heavy."""
-    slices = cut(np.array(weights), branches)
+    slices = branches.cut(np.array(weights), most)
     assert [node for nodes in slices for node in range(nodes.start, nodes.stop)] == list(range(len(weights)))
     assert all(nodes.stop > nodes.start for nodes in slices)
-    assert len(slices) <= branches
-    assert max(sum(weights[nodes]) for nodes in slices) <= sum(weights) / branches + max(weights)
-    names = [branch_name(number) for number in range(MOST_BRANCHES)]  # they sort like their numbers
+    assert len(slices) <= most
+    assert max(sum(weights[nodes]) for nodes in slices) <= sum(weights) / most + max(weights)
+    names = [branches.branch_name(number) for number in range(branches.MOST_BRANCHES)]  # they sort like their numbers
     assert names == sorted(set(names))
 
 
-@given(
-    levels_below=st.integers(1, TASK_RUNS // 2),
-    levels_above=st.integers(0, TASK_RUNS // 2),
-    nodes=st.integers(1, 2 * MOST_BRANCHES),
-    cells_below=st.integers(1, 2 * MOST_BRANCHES * BRANCH_CELLS),
-    runs=st.sampled_from([2, 4]),
-)
+LEVELS, NODES = st.integers(0, branches.TASK_RUNS // 2), st.integers(1, 2 * branches.MOST_BRANCHES)
+CELLS = st.integers(1, 2 * branches.MOST_BRANCHES * branches.BRANCH_CELLS)
+
+
+@given(LEVELS.filter(bool), LEVELS, NODES, CELLS, st.sampled_from([2, 4]))
 def test_branches_keep_a_release_within_its_task_runs(levels_below, levels_above, nodes, cells_below, runs):
     """Two or four task runs per branch and level leave 20 of 200 for the rest, or what many levels take; no more would fit."""
-    branches = branch_count(levels_below, nodes, cells_below, levels_above, runs)
+    found = branches.branch_count(levels_below, nodes, cells_below, levels_above, runs)
     trunk, validated = runs * (1 + levels_above), 1 + levels_above + levels_below
     rest = max(20, trunk + validated + 3)
 
-    def fit(number: int) -> bool:
-        worth_it = number * BRANCH_CELLS <= cells_below and number <= nodes
-        return number <= MOST_BRANCHES and runs * number * levels_below + rest <= 200 and worth_it
+    def fit(number):
+        worth_it = number * branches.BRANCH_CELLS <= cells_below and number <= nodes
+        return number <= branches.MOST_BRANCHES and runs * number * levels_below + rest <= 200 and worth_it
 
-    def too_few(number: int) -> bool:
-        return levels_below > 1 and number < WORTH_CUTTING and fit(number)
+    def too_few(number):
+        return levels_below > 1 and number < branches.WORTH_CUTTING and fit(number)
 
-    assert branches == 1 or fit(branches)
-    assert branches >= 1
-    assert not fit(branches + 1) or too_few(branches + 1)
+    assert found == 1 or fit(found)
+    assert found >= 1
+    assert not fit(found + 1) or too_few(found + 1)
 
 
 @pytest.mark.parametrize(("level", "nodes", "cells", "wanted", "pieces"), [
@@ -200,19 +177,20 @@ def test_branches_keep_a_release_within_its_task_runs(levels_below, levels_above
 ])  # fmt: skip
 def test_a_cluster_cuts_the_trunk_into_what_it_wants(level, nodes, cells, wanted, pieces):
     """It waits for work for half of the branches that it wants, unless the next level is the last, and cuts no branch."""
-    assert pieces_of(9, level, nodes, cells, 10**9, is_trunk=True, wanted=wanted) == pieces
-    assert pieces_of(9, level, nodes, cells, 10**9, is_trunk=False, wanted=wanted) == 0
+    assert branches.pieces_of(9, level, nodes, cells, 10**9, is_trunk=True, wanted=wanted) == pieces
+    assert branches.pieces_of(9, level, nodes, cells, 10**9, is_trunk=False, wanted=wanted) == 0
 
 
 @given(memory=st.integers(64_000_000, 10**12), workers=st.integers(1, 64), axes=st.integers(1, 60))
 def test_as_many_cells_as_memory_allows(memory, workers, axes):
     """A branch may have the most cells whose arrays fit its share of memory, and one more would not fit."""
-    most = most_cells(memory, workers, axes)
-    assert memory_for(most, workers, axes) <= memory
-    of_axes = max(0, axes - 2) * (AXIS_CELL_BYTES + AXIS_CHUNK_BYTES)
-    assert memory_for(most + 2, workers, axes) > memory - workers * (CELL_BYTES + CHUNK_BYTES + of_axes)
-    assert most_cells(memory_for(most, workers, axes), workers, axes) in {most - 1, most}
-    assert most_cells(memory, workers, axes + 2) <= most
+    most = branches.most_cells(memory, workers, axes)
+    assert branches.memory_for(most, workers, axes) <= memory
+    of_axes = max(0, axes - 2) * (branches.AXIS_CELL_BYTES + branches.AXIS_CHUNK_BYTES)
+    of_cell = branches.CELL_BYTES + branches.CHUNK_BYTES + of_axes
+    assert branches.memory_for(most + 2, workers, axes) > memory - workers * of_cell
+    assert branches.most_cells(branches.memory_for(most, workers, axes), workers, axes) in {most - 1, most}
+    assert branches.most_cells(memory, workers, axes + 2) <= most
 
 
 @settings(max_examples=40)
@@ -224,7 +202,7 @@ def test_slices_keep_within_memory_and_in_order(universes, data):
     frontier = frontier_of(universe, universe.nodes(level), level)
     cells = cell_counts(universe.tree, frontier)
     most = data.draw(st.integers(1, 12))
-    slices = slices_of(universe.tree, frontier, data.draw(st.integers(1, 4)), most)
+    slices = branches.slices_of(universe.tree, frontier, data.draw(st.integers(1, 4)), most)
     assert [node for part in slices for node in range(part.start, part.stop)] == list(range(len(frontier)))
     assert all(cells[part].sum() <= most or part.stop == part.start + 1 for part in slices)
 
@@ -240,18 +218,18 @@ def test_expected_cells_follow_from_counts_and_complete_levels(universes, data):
     nodes = universe.nodes(level)
     areas = frontier_of(universe, nodes, level).areas
     zeros, one, many = (Frontier(level, areas, np.full(len(nodes), count)) for count in (0, 1, 10**9))
-    everything = work_below(tree, many)
+    everything = branches.work_below(tree, many)
     for node, expected in zip(nodes, everything, strict=True):
         leaves = [leaf for leaf in universe.leaves() if universe.node(leaf, level) == node]
         finer = range(level + 1, tree.depth + 1)
         assert expected == sum(len({universe.node(leaf, below) for leaf in leaves}) for below in finer)
-    assert (work_below(tree, one) <= everything).all()
-    assert (work_below(tree, one) >= tree.depth - level).all()
-    assert work_below(tree, zeros).sum() == 0
+    assert (branches.work_below(tree, one) <= everything).all()
+    assert (branches.work_below(tree, one) >= tree.depth - level).all()
+    assert branches.work_below(tree, zeros).sum() == 0
     complete = data.draw(st.integers(level + 1, tree.depth))
     below = sum(tree.possible_cells(of) for of in range(level + 1, complete + 1))
-    assert work_below(tree, zeros, complete).sum() == pytest.approx(below)
-    slices = slices_of(tree, zeros, 3, 2, complete)
+    assert branches.work_below(tree, zeros, complete).sum() == pytest.approx(below)
+    slices = branches.slices_of(tree, zeros, 3, 2, complete)
     assert [node for part in slices for node in range(part.start, part.stop)] == list(range(len(zeros)))
 
 
@@ -262,9 +240,9 @@ def test_kept_nodes_are_found_among_the_cells_of_parents_that_may_have_none(univ
     universe = data.draw(universes)
     tree = universe.tree
     level = data.draw(st.integers(1, tree.depth))
-    areas = tuple(np.array(of) for of in zip(*map(universe.areas, universe.nodes(level - 1)), strict=True))
-    totals = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(areas[0]), max_size=len(areas[0]))))
-    parents = Frontier(level - 1, areas, totals)
+    nodes = universe.nodes(level - 1)
+    totals = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(nodes), max_size=len(nodes))))
+    parents = replace(frontier_of(universe, nodes, level - 1), counts=totals)
     cells = expand(tree, parents)
     counts = np.zeros(len(cells), dtype=np.int64)
     counts[cells.first_cell[:-1]] = totals
@@ -274,9 +252,10 @@ def test_kept_nodes_are_found_among_the_cells_of_parents_that_may_have_none(univ
         assert first_kept.tolist() == np.concatenate(([0], np.cumsum(there)))[cells.first_cell].tolist()
 
 
-@given(
-    st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(-9, 9)), min_size=1, max_size=5), min_size=1, max_size=6)
-)
+FAMILY = st.lists(st.tuples(st.integers(0, 2), st.integers(-9, 9)), min_size=1, max_size=5)
+
+
+@given(st.lists(FAMILY, min_size=1, max_size=6))
 def test_each_family_keeps_its_largest_noisy_count(families):
     """Beside the cells with a count the first of each family with the largest noisy count stays, and nothing else."""
     flat = [cell for family in families for cell in family]

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,15 +17,7 @@ from tasks.mechanisms import MECHANISMS
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import margins_of, sum_margins
-from tasks.validate.coverage import (
-    GROUPS,
-    Bounds,
-    Covered,
-    level_coverages,
-    measured_bounds,
-    summed_bounds,
-    thresholded_bounds,
-)
+from tasks.validate import coverage
 from tests.support.laws import gaussians
 from tests.support.passes import noise_of
 from tests.support.scales import try_scales
@@ -46,12 +37,12 @@ class Small:
     true: list[Counter]
 
 
-def tabled(nodes: Frontier) -> dict[Areas, int]:
+def tabled(nodes):
     """Return the counts of nodes by their areas."""
     return dict(zip(zip(*(areas.tolist() for areas in nodes.areas), strict=True), nodes.counts.tolist(), strict=True))
 
 
-def drawn(draw: Callable, universes: st.SearchStrategy) -> tuple:
+def drawn(draw, universes):
     """Draw a universe with records, scales, and noise by them."""
     made = draw(universes)
     leaves = made.leaves()
@@ -59,7 +50,7 @@ def drawn(draw: Callable, universes: st.SearchStrategy) -> tuple:
     finest = np.array([made.areas(leaf) for leaf in records], dtype=np.int64).reshape(-1, len(made.tree.axes)).T
     table = public_table(made.tree, list(finest), np.array(list(records.values()), dtype=np.int64))
     levels = range(made.tree.depth + 1)
-    chains: list[dict] = [{} for _ in levels]
+    chains = [{} for _ in levels]
     for leaf in leaves:
         chain = [made.areas(made.node(leaf, level)) for level in levels]
         for level in levels:
@@ -71,7 +62,7 @@ def drawn(draw: Callable, universes: st.SearchStrategy) -> tuple:
     return small, sigmas, noise_of(draw(st.integers(0, 2**32))), table
 
 
-def listed(cells: dict[Areas, tuple[int, int, int, int]]) -> dict[str, Covered]:
+def listed(cells):
     """Return the coverage of cells with a true and a released count, a low and a high, one after the other."""
     groups = defaultdict(list)
     for true, count, low, high in cells.values():
@@ -79,20 +70,15 @@ def listed(cells: dict[Areas, tuple[int, int, int, int]]) -> dict[str, Covered]:
         selected = ["zeroed"] if true and not count else []
         for name in (named, "all", *selected):
             groups[name].append((low <= true <= high, high - low))
-    return {
-        name: Covered(
-            float(len(groups[name])), *(sum(column) / len(column) for column in zip(*groups[name], strict=True))
-        )
-        if groups[name]
-        else Covered(0.0, None, None)
-        for name in GROUPS
-    }
+    means = {name: np.mean(of, axis=0).tolist() for name, of in groups.items()}
+    nothing = [None, None]
+    return {name: coverage.Covered(float(len(groups[name])), *means.get(name, nothing)) for name in coverage.GROUPS}
 
 
-def check_same(ours: dict[str, Covered] | None, oracle: dict[str, Covered]) -> None:
+def check_same(ours, oracle):
     """Check that two ways to count come to the same."""
     assert ours is not None
-    assert ours.keys() == oracle.keys() == set(GROUPS)
+    assert ours.keys() == oracle.keys() == set(coverage.GROUPS)
     for name, of in oracle.items():
         got = ours[name]
         assert got.cells == of.cells, name
@@ -109,15 +95,13 @@ def test_every_cell_counts_whether_it_was_measured_or_not(universes, data, steps
     tried = try_scales(table, TWICE, sigmas, sampler)
     margins = margins_of(gaussians(sigmas), 0.9)
     rounding = [steps] * len(sigmas)
-    bounds = measured_bounds(small.tree, tried.measured, tried.released, margins, rounding)
+    bounds = coverage.measured_bounds(small.tree, tried.measured, tried.released, margins, rounding)
     noisy = [tabled(Frontier(level, of.cells.areas, of.noisy)) for level, of in enumerate(tried.measured)]
-    for level, ours in enumerate(level_coverages(small.tree, small.truth, bounds)):
+    for level, ours in enumerate(coverage.level_coverages(small.tree, small.truth, bounds)):
         released, cells = tabled(tried.released[level]), {}
         for cell, chain in small.chains[level].items():
-            caps = [
-                max(noisy[of][above] + margins[of].cap, 0) for of, above in enumerate(chain[:-1]) if above in noisy[of]
-            ]
-            low, high, count = 0, min(caps, default=2**62), released.get(cell, 0)
+            above = [noisy[of][node] + margins[of].cap for of, node in enumerate(chain[:-1]) if node in noisy[of]]
+            low, high, count = 0, max(min(above, default=2**62), 0), released.get(cell, 0)
             if cell in noisy[level]:
                 low = min(max(noisy[level][cell] - margins[level].own, 0), count)
                 high = max(min(max(noisy[level][cell] + margins[level].own, 0), high), count)
@@ -132,9 +116,9 @@ def test_sums_of_leaves_are_counted_by_how_many_leaves_they_have(universes, data
     small, sigmas, sampler, table = drawn(data.draw, universes)
     sigma = sigmas[-1]
     released = try_scales(table, MECHANISMS["gaussian"], sigmas, sampler).released
-    bounds = [summed_bounds(small.tree, nodes, *gaussians([sigma]), 0.9) for nodes in released]
+    bounds = [coverage.summed_bounds(small.tree, nodes, *gaussians([sigma]), 0.9) for nodes in released]
     leaves_of = [Counter(chain[level] for chain in small.chains[-1].values()) for level in range(len(sigmas))]
-    for level, ours in enumerate(level_coverages(small.tree, small.truth, bounds)):
+    for level, ours in enumerate(coverage.level_coverages(small.tree, small.truth, bounds)):
         counts, cells = tabled(released[level]), {}
         for cell in small.chains[level]:
             count = counts.get(cell, 0)
@@ -152,22 +136,17 @@ def test_leaves_below_a_threshold_count_less_than_it_and_the_noise(universes, da
     rows = np.flatnonzero(true.true_counts >= threshold)
     depth = small.tree.depth
     released = Frontier(depth, tuple(areas[rows] for areas in true.areas), true.true_counts[rows])
-    bounds: list[Bounds | None] = [None] * depth
-    bounds.append(thresholded_bounds(small.tree, released, LevelNoise(THRESHOLDED_LAPLACE, 1.5), threshold, 0.9))
-    *above, ours = level_coverages(small.tree, small.truth, bounds)
+    noise = LevelNoise(THRESHOLDED_LAPLACE, 1.5)
+    bounds = [*[None] * depth, coverage.thresholded_bounds(small.tree, released, noise, threshold, 0.9)]
+    *above, ours = coverage.level_coverages(small.tree, small.truth, bounds)
     assert above == [None] * depth
     counts = tabled(released)
-    check_same(
-        ours,
-        listed(
-            {
-                cell: (small.true[-1][cell], count, max(count - margin, 0), count + margin)
-                if (count := counts.get(cell, 0))
-                else (small.true[-1][cell], 0, 0, threshold - 1 + margin)
-                for cell in small.chains[-1]
-            }
-        ),
-    )
+    cells = {}
+    for cell in small.chains[-1]:
+        count = counts.get(cell, 0)
+        low, high = (max(count - margin, 0), count + margin) if count else (0, threshold - 1 + margin)
+        cells[cell] = small.true[-1][cell], count, low, high
+    check_same(ours, listed(cells))
 
 
 def test_universes_beyond_64_bits_are_counted(universe_of):
@@ -176,11 +155,11 @@ def test_universes_beyond_64_bits_are_counted(universe_of):
     made = universe_of([paths] * 5, range(5))
     table = public_table(made.tree, [np.array([7])] * 5, np.array([5]))
     tried = try_scales(table, TWICE, [0.0] * 6, noise_of(1))
-    bounds = measured_bounds(made.tree, tried.measured, tried.released, margins_of(gaussians([0.0] * 6), 0.9), [1] * 6)
-    *_, finest = level_coverages(
-        made.tree, [Frontier(level, of.areas, of.true_counts) for level, of in enumerate(table.levels)], bounds
-    )
+    margins = margins_of(gaussians([0.0] * 6), 0.9)
+    bounds = coverage.measured_bounds(made.tree, tried.measured, tried.released, margins, [1] * 6)
+    true = [Frontier(level, of.areas, of.true_counts) for level, of in enumerate(table.levels)]
+    *_, finest = coverage.level_coverages(made.tree, true, bounds)
     assert finest is not None
     assert finest["all"].cells == pytest.approx(1e25)
-    assert finest["2 to 10"] == Covered(1.0, 1.0, 0.0)
-    assert finest["0"] == Covered(pytest.approx(1e25), 1.0, 0.0)
+    assert finest["2 to 10"] == coverage.Covered(1.0, 1.0, 0.0)
+    assert finest["0"] == coverage.Covered(pytest.approx(1e25), 1.0, 0.0)

@@ -1,8 +1,6 @@
 """What is compared, without a server: every mechanism on features, measures of the leaves, and what cannot be tried."""
 
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,7 +20,7 @@ from storage.errors import InputError, SpecError, UsageError
 from storage.ledger.events import advance
 from tasks.mechanisms import MECHANISMS
 from tasks.pages.comparison import comparison_page
-from tasks.validate.utility import UTILITIES, UtilityTerms
+from tasks.validate.utility import UTILITIES
 from tests.support.comparisons import answer_of, rows_of
 from tests.support.keys import PRIVACY as OF_PEOPLE
 from tests.support.keys import features_of
@@ -32,7 +30,7 @@ PRIVACY = OF_PEOPLE | {"neighbours": "substitution", "accountant": "zcdp"}
 KEYS = features_of({"colour": 3, "size": 4}, public_data=True, privacy=PRIVACY)
 
 
-def spec_at(folder: Path, **keys: object) -> Path:
+def spec_at(folder, **keys):
     """Write a table of 500 people of 12 kinds, and a spec."""
     generator = np.random.default_rng(6)
     table = {"colour": generator.integers(0, 3, 500), "size": generator.integers(0, 4, 500)}
@@ -42,7 +40,7 @@ def spec_at(folder: Path, **keys: object) -> Path:
 
 
 @pytest.mark.thorough
-def test_every_mechanism_can_be_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_mechanism_can_be_tried(tmp_path, capsys):
     """Every mechanism, with every priority that it has, is tried on every level, gets nearer as ε grows, and is shown."""
     names = [
         f"{name}:{priority}" if len(mechanism.repair) > 1 else name
@@ -53,9 +51,8 @@ def test_every_mechanism_can_be_tried(tmp_path: Path, capsys: pytest.CaptureFixt
     comparison = make_comparison(load_spec(spec_at(tmp_path)), names, [0.1, 100.0], runs=2)
     answer = answer_of(comparison, 2)
     assert answer.refused == {}
-    assert [(result.mechanism, result.epsilon) for result in answer.results] == [
-        (name, epsilon) for name in names for epsilon in (0.1, 100.0)
-    ]
+    tried = [(name, epsilon) for name in names for epsilon in (0.1, 100.0)]
+    assert [(result.mechanism, result.epsilon) for result in answer.results] == tried
     for loose, tight in zip(answer.results[::2], answer.results[1::2], strict=True):
         assert [level.level for level in tight.levels] == [0, 1, 2]
         assert tight.levels[2].l1.mean < loose.levels[2].l1.mean
@@ -70,7 +67,7 @@ def test_every_mechanism_can_be_tried(tmp_path: Path, capsys: pytest.CaptureFixt
     ] in shown  # the last one of violations, which others have
 
 
-def test_the_specs_confidence_is_that_of_the_intervals(tmp_path: Path) -> None:
+def test_the_specs_confidence_is_that_of_the_intervals(tmp_path):
     """At half the confidence intervals are narrower, and the comparison says which confidence it is."""
     release = {"order": ["colour", "size"], "intervals": {"confidence": 0.5}}
     usual, answer = (
@@ -82,7 +79,7 @@ def test_the_specs_confidence_is_that_of_the_intervals(tmp_path: Path) -> None:
     assert finest.width.max < usual_finest.width.min
 
 
-def test_a_comparison_takes_no_other_ones_place(tmp_path: Path) -> None:
+def test_a_comparison_takes_no_other_ones_place(tmp_path):
     """Where no folder is named, each comparison has a new one, however soon it follows on another."""
     spec, folders = load_spec(spec_at(tmp_path)), set()
     for number in range(1, 4):
@@ -91,7 +88,7 @@ def test_a_comparison_takes_no_other_ones_place(tmp_path: Path) -> None:
         assert len(folders) == number
 
 
-def test_what_cannot_be_tried_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_tried_is_told(tmp_path):
     """A mechanism that refuses the universe is left out with its reason; where it is the only one, nothing is compared.
 
     Where one cannot be tried at one ε, it is at the others, and the reason names the ε.
@@ -110,7 +107,7 @@ def test_what_cannot_be_tried_is_told(tmp_path: Path) -> None:
     assert all(reason.startswith("At epsilon 1e-300: privacy.epsilon") for reason in comparison.refused.values())
 
 
-def test_what_holds_otherwise_for_a_mechanism_is_told(tmp_path: Path) -> None:
+def test_what_holds_otherwise_for_a_mechanism_is_told(tmp_path):
     """The spec's priority, split, sampler and invariants hold for those that have them; the others say what is left out."""
     privacy = PRIVACY | {"split": [1, 2], "invariants": [], "accountant": "zcdp"}
     keys = {"privacy": privacy, "priority": "least_squares", "noise": {"sampler": "table"}}
@@ -124,21 +121,19 @@ def test_what_holds_otherwise_for_a_mechanism_is_told(tmp_path: Path) -> None:
     assert optimisers["inftda:false_positives"] is of_inftda["false_positives"]
     assert optimisers["inftda_reconciled"] is of_inftda["false_positives"]
     told = {name: [re.split("[:,]", note)[0] for note in notes] for name, notes in comparison.notes.items()}
-    no_priority = "priority is left out"
+    no_priority, no_split = "priority is left out", "privacy.split is left out"
     assert told == {
         "inftda": ["priority is least_squares."],
         "inftda_reconciled": [no_priority],
-        "gaussian": ["privacy.split is left out", no_priority],
-        "stability_histogram": [
-            *("privacy.accountant is left out", "privacy.split is left out", "noise.sampler is opendp", no_priority),
-        ],
+        "gaussian": [no_split, no_priority],
+        "stability_histogram": ["privacy.accountant is left out", no_split, "noise.sampler is opendp", no_priority],
     }
 
 
 @pytest.mark.parametrize("said_public", [False, True])
 def test_a_table_that_was_charged_is_compared_only_if_that_release_said_it_may_be_seen(
-    said_public: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    said_public, tmp_path, monkeypatch
+):
     """A ledger that has charged the file, under whatever name, by a spec without public_data stands against a new one."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     plan = make_plan(load_spec(spec_at(tmp_path, public_data=said_public)))
@@ -165,7 +160,7 @@ def test_a_table_that_was_charged_is_compared_only_if_that_release_said_it_may_b
         assert make_comparison(spec, ["inftda"], [1.0], runs=1).entries
 
 
-def test_what_is_no_comparison_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_comparison_is_refused(tmp_path):
     """Without public_data the table is not even opened."""
     spec = load_spec(spec_at(tmp_path))
     for name in ("magic", "inftda:magic", "gaussian:false_positives"):
@@ -179,22 +174,19 @@ def test_what_is_no_comparison_is_refused(tmp_path: Path) -> None:
 
 # measures of the leaves ------------------------------------------------------------------------------------------------
 
-
 NUMBERS = ["busy", "flow", "pooled"]
 STOPS = {"table": "stops.csv", "levels": ["zone", "stop"]}
 
 
-def trips_at(folder: Path, **keys: Any) -> Path:
+def trips_at(folder, **keys):
     """Write trips between six stops in three zones in four periods, the minutes between stops, and a spec."""
     generator = np.random.default_rng(8)
     numbers = np.arange(6)
     pl.DataFrame({"zone": numbers % 3, "stop": numbers}).write_csv(folder / "stops.csv")
     pairs = pl.DataFrame({"from": np.repeat(numbers, 6), "to": np.tile(numbers, 6)})
     pairs.with_columns(minutes=5 + 4 * (pl.col("from") - pl.col("to")).abs()).write_csv(folder / "minutes.csv")
-    sizes = {"period": 4, "from": 2, "to": 6}
-    pl.DataFrame({name: generator.integers(0, size, 400) for name, size in sizes.items()}).write_csv(
-        folder / "trips.csv"
-    )
+    trips = {name: generator.integers(0, size, 400) for name, size in (("period", 4), ("from", 2), ("to", 6))}
+    pl.DataFrame(trips).write_csv(folder / "trips.csv")
     spec = SPEC | {
         "input": {"table": "trips.csv", "features": ["period", "from", "to"]},
         "hierarchy": {"period": {"values": 4}, "from": STOPS, "to": STOPS},
@@ -206,16 +198,15 @@ def trips_at(folder: Path, **keys: Any) -> Path:
     return folder / "spec.yaml"
 
 
-def test_tables_that_do_not_fit_are_refused_before_any_trial(tmp_path: Path) -> None:
+def test_tables_that_do_not_fit_are_refused_before_any_trial(tmp_path):
     """Durations that lack a pair, or are not there, are refused by the key of the spec."""
     file = load_spec(trips_at(tmp_path))
     comparison = make_comparison(file, ["inftda"], [1e3], 1, ["fleet"])
     written = utility_rows(comparison.utilities, rows_of(comparison))
     assert written.filter(utility="fleet").select("number", "value").rows() == [(number, 1.0) for number in NUMBERS]
     pl.read_csv(tmp_path / "minutes.csv")[:-1].write_csv(tmp_path / "minutes.csv")
-    with pytest.raises(
-        InputError, match=r"^utility\.fleet\.durations must list each pair .* 5 to 5 is there 0"
-    ) as refused:
+    told = r"^utility\.fleet\.durations must list each pair .* 5 to 5 is there 0"
+    with pytest.raises(InputError, match=told) as refused:
         make_comparison(file, ["inftda"], [1.0], 1, ["fleet"])
     assert refused.value.field == "utility.fleet.durations"
     with pytest.raises(UsageError, match="--utility must be among fleet, got flet"):
@@ -226,16 +217,14 @@ def test_tables_that_do_not_fit_are_refused_before_any_trial(tmp_path: Path) -> 
     assert not [column for column in rows_of(make_comparison(file, ["inftda"], [1.0], 1)).columns if "fleet" in column]
 
 
-def test_a_measure_of_ones_own_has_its_keys_and_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_measure_of_ones_own_has_its_keys_and_tables(tmp_path, monkeypatch, capsys):
     """A function that is added to the table gets its section: keys as written, tables read as text, and listed codes in order.
 
     A number that no run has is null in JSON and in the rows, and a dash in the terminal and on the page.
     """
-    seen: list[UtilityTerms] = []
+    seen = []
 
-    def own(tree: Any, true: Any, released: Any, terms: UtilityTerms) -> dict[str, float | None]:
+    def own(tree, true, released, terms):
         seen.append(terms)
         return {"kept": released.counts.sum() / true.counts.sum(), "never": None}
 

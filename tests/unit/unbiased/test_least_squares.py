@@ -1,6 +1,5 @@
 """Least squares over all nodes of a tree, against a dense solution of the same problem; and rounded prefix sums."""
 
-from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
@@ -8,14 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.tree.axis import IntArray
 from tasks.tree.frontier import taking
 from tasks.unbiased.least_squares import least_squares, round_prefix_sums
 from tasks.unbiased.variance import ROUNDING_VARIANCE, tree_variances
-from tests.support.universe import Node, universes
+from tests.support.universe import universes
 
 
-def kept(noisy: Sequence[IntArray]) -> Callable[[int], Callable[[int], IntArray]]:
+def kept(noisy):
     """Return where the noisy counts of levels are, in parts of three."""
     return lambda level: taking(iter(np.array_split(noisy[level], range(3, len(noisy[level]), 3))))
 
@@ -45,7 +43,7 @@ def test_values_are_those_of_the_dense_solution(universe, data, most_cells):
     assert np.concatenate(list(round_prefix_sums(found))).tolist() == true.tolist()
 
 
-def held(leaf: Node, node: Node) -> Node:
+def held(leaf, node):
     """Return the node beside a node that holds a leaf."""
     return tuple(path[: len(own)] for path, own in zip(leaf, node, strict=True))
 

@@ -1,6 +1,5 @@
 """Precisions of levels: what the named ones are, and that no others are better for workloads and targets."""
 
-from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import product
 
@@ -9,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.tree.order import Tree
 from tasks.unbiased.precisions import (
     cascade,
     costs_of,
@@ -20,7 +18,7 @@ from tasks.unbiased.precisions import (
     uniform,
     wavelet,
 )
-from tasks.unbiased.variance import TreeVariances, tree_variances
+from tasks.unbiased.variance import tree_variances
 from tasks.unbiased.workloads import SETS, WORKLOADS, mean_variances
 from tests.support.shapes import complete, drawn, halved, tree_by
 
@@ -28,32 +26,32 @@ from tests.support.shapes import complete, drawn, halved, tree_by
 RELATIONS = ADDED, EXACT, MEASURED, EITHER = ("add_remove", "exact total", "measured total", "either")
 
 
-def squares_of(tree: Tree, relation: str) -> list[int]:
+def squares_of(tree, relation):
     """Return Δ₂² of levels 0 to T for one record per unit; of a measured total under substitution for a unit with two."""
     own = {ADDED: 1, EXACT: 2, MEASURED: 8, EITHER: 2}[relation]
     return [{ADDED: 1, EXACT: 0, MEASURED: 4, EITHER: 1}[relation], *[own] * tree.depth]
 
 
-def cost_of(precisions: Sequence[float], tree: Tree, relation: str) -> float:
+def cost_of(precisions, tree, relation):
     """Return 2ρ: of the costlier unit, where some stay and others come or go."""
     if relation == EITHER:
         return max(2 * float(sum(precisions[1:])), float(sum(precisions)))
     return twice_rho(np.array(precisions), squares_of(tree, relation))
 
 
-def variances_at(tree: Tree, precisions: Sequence[float], relation: str) -> TreeVariances:
+def variances_at(tree, precisions, relation):
     """Return the variances of a tree, with an exact total where that costs nothing."""
     squares = squares_of(tree, relation)
     return tree_variances(tree, [p if square else np.inf for p, square in zip(precisions, squares, strict=True)])
 
 
-def error_of(tree: Tree, precisions: Sequence[float], relation: str, workload: str) -> float:
+def error_of(tree, precisions, relation, workload):
     """Return the mean variance of a workload at 2ρ = 1."""
     found = mean_variances(variances_at(tree, precisions, relation), {0})[workload]
     return found * cost_of(precisions, tree, relation)
 
 
-def best_for(workload: str, tree: Tree, relation: str) -> np.ndarray:
+def best_for(workload, tree, relation):
     """Return the precisions under test."""
     return for_workload(workload, tree, squares_of(tree, relation), {0}, is_either=relation == EITHER)
 
@@ -70,10 +68,8 @@ def test_the_wavelet_is_that_of_haar():
     """For eight leaves the information is that of the mean and seven differences of halves, each with the same noise."""
     tree = tree_by(complete(2, 3))
     halves = [(first, size // 2) for size in (8, 4, 2) for first in range(0, 8, size)]
-    haar = [
-        np.ones(8),
-        *(np.repeat([0, 1.0, -1.0, 0], [first, half, half, 8 - first - 2 * half]) for first, half in halves),
-    ]
+    haar = [np.repeat([0, 1.0, -1.0, 0], [first, half, half, 8 - first - 2 * half]) for first, half in halves]
+    haar.insert(0, np.ones(8))
     wanted = np.linalg.inv(np.transpose(haar) @ np.array(haar))
     variances = tree_variances(tree, wavelet(mean_fan_outs(tree)))
     ratio = variances.of_cells([0], [np.array([0])])[0] / wanted.sum()
@@ -117,18 +113,14 @@ def test_no_fixed_split_is_better_for_a_workload(seed, workload, relation):
     if tree.possible_cells(tree.depth) == 1:
         return
     fan_outs, own = mean_fan_outs(tree), uniform(mean_fan_outs(tree))
-    fixed = [
-        own,
-        cascade(fan_outs),
-        wavelet(fan_outs),
-        *(own * base ** np.arange(tree.depth + 1) for base in (2.0, 0.5)),
-    ]
+    fixed = [own, cascade(fan_outs), wavelet(fan_outs)]
+    fixed += [own * base ** np.arange(tree.depth + 1) for base in (2.0, 0.5)]
     fixed += [own * generator.dirichlet(np.ones(tree.depth + 1)) for _ in range(5)]
     best = error_of(tree, best_for(workload, tree, relation), relation, workload)
     assert best <= min(error_of(tree, precisions, relation, workload) for precisions in fixed) * (1 + 1e-4)
 
 
-def least_on_grids(error: Callable[[tuple[float, ...]], float], axes: int) -> float:
+def least_on_grids(error, axes):
     """Return the least error of precisions on a coarse grid and on finer ones about the best; the last precision is 1."""
     steps = [np.append(0.0, np.geomspace(0.03, 8, 8))] * axes
     for ratio in (1.35, 1.1, 1.03, 1.0):
@@ -140,14 +132,10 @@ def least_on_grids(error: Callable[[tuple[float, ...]], float], axes: int) -> fl
 SHAPES = [complete(2, 2), complete(3, 2), [[2], [4, 4]], halved(5)]
 
 
-@pytest.mark.parametrize(
-    ("shape", "workload", "relation"),
-    [
-        (shape, workload, RELATIONS[(row + column) % (3 if workload == SETS else 4)])
-        for row, shape in enumerate(SHAPES)
-        for column, workload in enumerate(WORKLOADS)
-    ],
-)
+@pytest.mark.parametrize(("shape", "workload", "relation"), [
+    (shape, workload, RELATIONS[(row + column) % (3 if workload == SETS else 4)])
+    for (row, shape), (column, workload) in product(enumerate(SHAPES), enumerate(WORKLOADS))
+])  # fmt: skip
 def test_the_best_precisions_are_those_of_a_fine_grid(shape, workload, relation):
     """Among the precisions of up to four levels none is better, and the nearest one on a grid is not much worse."""
     # Where fan-outs are uneven, one for the costlier of two units may be better by 1%.
@@ -184,7 +172,7 @@ def test_targets_cost_no_more_than_on_a_fine_grid(most, relation):
     tree = tree_by(complete(2, 2))
     bounds, has_total = {2: most[max(most)], **most}, relation != EXACT
 
-    def error(precisions: Sequence[float]) -> float:  # precisions are scaled until they keep all
+    def error(precisions):  # precisions are scaled until they keep all
         at = precisions if has_total else (0.0, *precisions)
         levels = variances_at(tree, at, relation).levels
         return max(levels[level].most / bound for level, bound in bounds.items()) * cost_of(at, tree, relation)

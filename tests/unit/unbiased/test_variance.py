@@ -8,17 +8,14 @@ from hypothesis import strategies as st
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
 from tasks.tree.frontier import Frontier, expand
-from tasks.tree.order import Tree
 from tasks.unbiased.deviations import released_counts
-from tasks.unbiased.variance import TreeVariances, in_sets, tree_variances
+from tasks.unbiased.variance import in_sets, tree_variances
 from tests.support.shapes import complete, covariance, drawn, incidences, tree_by
-
-Drawn = tuple[Tree, TreeVariances, np.ndarray]
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def draw(seed: int) -> Drawn:
+def draw(seed):
     """Return a random tree of one or two axes in any order, its variances at random precisions, and the covariance of its leaves.
 
     Levels of only children are measured or not.
@@ -37,13 +34,13 @@ def draw(seed: int) -> Drawn:
     return tree, tree_variances(tree, precisions), covariance(tree, precisions)
 
 
-def areas_of(tree: Tree, level: int) -> list[np.ndarray]:
+def areas_of(tree, level):
     """Return the areas of all nodes of a level, per axis."""
     return list(np.unravel_index(np.arange(tree.possible_cells(level)), tree.sizes(level)))
 
 
 @given(SEEDS)
-def test_nodes_have_the_variances_of_dense_least_squares(seed: int) -> None:
+def test_nodes_have_the_variances_of_dense_least_squares(seed):
     """On random trees every node has the variance that the inverse of the information matrix gives it.
 
     r·x̂ has the variance rᵀCr, for boxes of adjacent areas, also empty ones.
@@ -67,7 +64,7 @@ def test_nodes_have_the_variances_of_dense_least_squares(seed: int) -> None:
 
 
 @given(SEEDS)
-def test_sets_of_areas_have_the_variances_of_dense_least_squares(seed: int) -> None:
+def test_sets_of_areas_have_the_variances_of_dense_least_squares(seed):
     """Any areas of one axis with any of the other: the variance is rᵀCr, and the runs are those of adjacent leaves in the order of the tree."""
     tree, variances, leaves = draw(seed)
     generator, sizes = np.random.default_rng(seed), tree.sizes(tree.depth)
@@ -84,7 +81,7 @@ def test_sets_of_areas_have_the_variances_of_dense_least_squares(seed: int) -> N
     assert variances.runs_of_box(in_sets(chosen)) == np.count_nonzero(np.diff(in_order.astype(int), prepend=0) > 0)
 
 
-def test_intervals_of_all_nodes_hold_at_once() -> None:
+def test_intervals_of_all_nodes_hold_at_once():
     """By the bound of sub-Gaussian noise, both sides of all nodes of all levels add up to α at most, and hardly less."""
     tree, scale = tree_by(complete(2, 5)), 1000.0
     measured = [(tree.axis_levels(level), LevelNoise(GAUSSIAN, scale)) for level in range(6)]
@@ -95,27 +92,20 @@ def test_intervals_of_all_nodes_hold_at_once() -> None:
     assert 0.09 < missed <= 0.1
 
 
-@pytest.mark.parametrize(
-    ("shape", "precisions", "message"),
-    [
-        (complete(2, 2), [1.0, 1.0], "3 numbers"),
-        (complete(2, 2), [1.0, -1.0, 1.0], "numbers >= 0"),
-        (complete(2, 2), [1.0, float("nan"), 1.0], "numbers >= 0"),
-        (complete(2, 2), [1.0, 1.0, 0.0], "level 2 must be measured"),
-        (complete(2, 2), [1.0, 0.0, 0.0], "level 2 must be measured"),
-        ([[1], [1]], [0.0, 0.0, 0.0], "at least one level"),
-    ],
-)
-def test_precisions_that_determine_nothing_are_refused(
-    shape: list[list[int]], precisions: list[float], message: str
-) -> None:
+@pytest.mark.parametrize(("shape", "precisions", "message"), [
+    (complete(2, 2), [1.0, 1.0], "3 numbers"),
+    *((complete(2, 2), [1.0, of, 1.0], "numbers >= 0") for of in (-1.0, float("nan"))),
+    *((complete(2, 2), [1.0, of, 0.0], "level 2 must be measured") for of in (1.0, 0.0)),
+    ([[1], [1]], [0.0, 0.0, 0.0], "at least one level"),
+])  # fmt: skip
+def test_precisions_that_determine_nothing_are_refused(shape, precisions, message):
     """There must be one precision per level, none below 0, siblings must be told apart, and something must be measured."""
     with pytest.raises(ValueError, match=message):
         tree_variances(tree_by(shape), precisions)
 
 
 @pytest.mark.parametrize("axis_levels", [(0, 1), (1, 2), (2, 0), (1, 3), (0, 0, 0)])
-def test_axis_levels_that_no_level_has_are_refused(axis_levels: tuple[int, ...]) -> None:
+def test_axis_levels_that_no_level_has_are_refused(axis_levels):
     """A variance is never that of another level that happens to lie as deep."""
     tree = tree_by(complete(2, 2), complete(2, 2), steps=(0, 1, 0, 1))
     variances = tree_variances(tree, [1.0] * 5)

@@ -1,50 +1,39 @@
 """Mean variances of workloads over every query, weights of levels, and what unbiased trees are compared with: pieces, and sines."""
 
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.tree.axis import Axis
 from tasks.tree.order import Tree
+from tasks.unbiased import workloads
 from tasks.unbiased.baselines import best_precisions, largest_change, variances_by, variances_in_pieces
 from tasks.unbiased.baselines import covariance as covariance_of_sines
 from tasks.unbiased.variance import tree_variances
-from tasks.unbiased.workloads import (
-    LEAVES,
-    NODES,
-    PREFIX,
-    RANGES,
-    SETS,
-    WORKLOADS,
-    WORST,
-    level_weights,
-    mean_variances,
-)
 from tests.support.shapes import axis_by, complete, covariance, drawn, halved, incidences, tree_by
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def ranges_of(n: int) -> np.ndarray:
+def ranges_of(n):
     """Return all ranges of n leaves, shape (ranges, n)."""
     leaf = np.arange(n)
-    return np.array([(first <= leaf) & (leaf < stop) for first in range(n) for stop in range(first + 1, n + 1)], float)
+    return np.array([(first <= leaf) & (leaf < stop) for first, stop in combinations(range(n + 1), 2)], float)
 
 
-def areas_of(axis: Axis) -> np.ndarray:
+def areas_of(axis):
     """Return all areas of all levels of an axis, shape (areas, finest areas)."""
     return np.concatenate(incidences(Tree((axis,), (0,) * axis.depth)))
 
 
-def boxes_of(tree: Tree, workload: str, ordered: set[int]) -> np.ndarray:
+def boxes_of(tree, workload, ordered):
     """Return all boxes of a workload: ranges or prefixes of ordered axes and areas of the others, shape (boxes, leaves)."""
     boxes = np.ones((1, 1))
     for number, axis in enumerate(tree.axes):
         n = axis.areas(axis.depth)
-        own = areas_of(axis) if number not in ordered else ranges_of(n) if workload == RANGES else np.tri(n)
+        own = areas_of(axis) if number not in ordered else ranges_of(n) if workload == workloads.RANGES else np.tri(n)
         boxes = np.kron(boxes, own)
     return boxes
 
@@ -58,15 +47,15 @@ def test_mean_variances_are_means_over_all_queries(seed):
     if generator.random() < 0.3:
         precisions[0] = np.inf
     ordered = {0} if generator.random() < 0.5 else set(range(len(tree.axes)))
-    leaves, found = covariance(tree, precisions), mean_variances(tree_variances(tree, precisions), ordered)
-    assert found.keys() == {*WORKLOADS, WORST}
-    for workload in (RANGES, PREFIX):
+    leaves, found = covariance(tree, precisions), workloads.mean_variances(tree_variances(tree, precisions), ordered)
+    assert found.keys() == {*workloads.WORKLOADS, workloads.WORST}
+    for workload in (workloads.RANGES, workloads.PREFIX):
         boxes = boxes_of(tree, workload, ordered)
         assert found[workload] == pytest.approx(np.einsum("bi,ij,bj->b", boxes, leaves, boxes).mean(), abs=1e-10)
     nodes = np.concatenate(incidences(tree))
-    assert found[NODES] == pytest.approx(np.einsum("bi,ij,bj->b", nodes, leaves, nodes).mean(), abs=1e-10)
-    assert found[WORST] == pytest.approx(np.einsum("bi,ij,bj->b", nodes, leaves, nodes).max(), abs=1e-10)
-    assert found[LEAVES] == pytest.approx(np.diag(leaves).mean(), abs=1e-10)
+    assert found[workloads.NODES] == pytest.approx(np.einsum("bi,ij,bj->b", nodes, leaves, nodes).mean(), abs=1e-10)
+    assert found[workloads.WORST] == pytest.approx(np.einsum("bi,ij,bj->b", nodes, leaves, nodes).max(), abs=1e-10)
+    assert found[workloads.LEAVES] == pytest.approx(np.diag(leaves).mean(), abs=1e-10)
 
 
 def test_dense_sets_have_a_share_of_a_quarter_to_all_leaves():
@@ -75,46 +64,44 @@ def test_dense_sets_have_a_share_of_a_quarter_to_all_leaves():
     precisions = [1.0, 2.0, 3.0]
     leaves = covariance(tree, precisions)
     shares = (np.arange(3000) + 0.5) / 3000 * 0.75 + 0.25
-    found = 0.0
-    for leaf in product((0.0, 1.0), repeat=5):
-        chosen = np.array(leaf)
-        found += float(
-            (chosen @ leaves @ chosen) * (shares ** chosen.sum() * (1 - shares) ** (5 - chosen.sum())).mean()
-        )
-    assert mean_variances(tree_variances(tree, precisions), {0})[SETS] == pytest.approx(found, rel=1e-6)
+    expected = 0.0
+    for chosen in map(np.array, product((0.0, 1.0), repeat=5)):
+        chances = shares ** chosen.sum() * (1 - shares) ** (5 - chosen.sum())
+        expected += (chosen @ leaves @ chosen) * chances.mean()
+    found = workloads.mean_variances(tree_variances(tree, precisions), {0})
+    assert found[workloads.SETS] == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("workload", workloads.WORKLOADS)
 def test_weights_of_levels_are_exact_where_fan_outs_are_even(workload):
     """With m of each level, Σ m τ is the mean variance of the workload, where τ is the variance of estimates from below."""
     generator = np.random.default_rng(3)
     for shapes in ([complete(2, 4)], [[[3], [2] * 3, [4] * 6]], [complete(2, 2), complete(3, 2)]):
         tree = tree_by(*shapes)
         variances = tree_variances(tree, generator.uniform(0.1, 3, tree.depth + 1))
-        weights = level_weights(workload, tree, {0})
-        leaf_count = tree.possible_cells(tree.depth)
+        weights = workloads.level_weights(workload, tree, {0})
         queries = {
-            RANGES: len(boxes_of(tree, RANGES, {0})),
-            PREFIX: len(boxes_of(tree, PREFIX, {0})),
-            NODES: sum(tree.possible_cells(level) for level in range(tree.depth + 1)),
-            LEAVES: leaf_count,
-            SETS: 1,
+            workloads.RANGES: len(boxes_of(tree, workloads.RANGES, {0})),
+            workloads.PREFIX: len(boxes_of(tree, workloads.PREFIX, {0})),
+            workloads.NODES: sum(tree.possible_cells(level) for level in range(tree.depth + 1)),
+            workloads.LEAVES: tree.possible_cells(tree.depth),
+            workloads.SETS: 1,
         }
         found = weights @ [float(of.ravel()[0]) for of in variances.below] / queries[workload]
-        assert found == pytest.approx(mean_variances(variances, {0})[workload], rel=1e-12)
+        assert found == pytest.approx(workloads.mean_variances(variances, {0})[workload], rel=1e-12)
 
 
 def test_ranges_are_left_out_where_their_mean_is_not_known():
     """Without an ordered axis, or if an axis is refined in several goes; what is no workload at all is refused."""
     interleaved = tree_by(complete(2, 2), complete(2, 2), steps=[0, 1, 0, 1])
     for tree, ordered in ((interleaved, {0}), (tree_by(complete(2, 2)), set())):
-        found = mean_variances(tree_variances(tree, [1.0] * (tree.depth + 1)), ordered)
-        assert found.keys() == {NODES, LEAVES, SETS, WORST}
+        found = workloads.mean_variances(tree_variances(tree, [1.0] * (tree.depth + 1)), ordered)
+        assert found.keys() == {workloads.NODES, workloads.LEAVES, workloads.SETS, workloads.WORST}
     with pytest.raises(ValueError, match="must be one of ranges, prefix, nodes, leaves, sets, got range"):
-        level_weights("range", tree_by(complete(2, 2)), {0})
+        workloads.level_weights("range", tree_by(complete(2, 2)), {0})
 
 
-def fewest(first: int, stop: int, firsts: list[np.ndarray]) -> list[int]:
+def fewest(first, stop, firsts):
     """Return the levels of the nodes that make up a range of leaves, taking the largest at each place."""
     levels = []
     while first < stop:
@@ -135,11 +122,7 @@ def test_ranges_in_pieces_have_the_noise_of_their_fewest_nodes(shape):
     variances = np.random.default_rng(4).uniform(1, 2, tree.depth + 1)
     firsts = [axis.first_descendants(level, axis.depth) for level in range(axis.depth + 1)]
     found = variances_in_pieces(axis, variances.tolist())
-    each = {
-        (first, stop): variances[fewest(first, stop, firsts)].sum()
-        for first in range(n)
-        for stop in range(first + 1, n + 1)
-    }
+    each = {pair: variances[fewest(*pair, firsts)].sum() for pair in combinations(range(n + 1), 2)}
     assert found["ranges"] == pytest.approx(np.mean(list(each.values())), rel=1e-12)
     assert found["prefix"] == pytest.approx(np.mean([each[0, stop] for stop in range(1, n + 1)]), rel=1e-12)
     nodes = np.repeat(variances, [tree.possible_cells(level) for level in range(tree.depth + 1)])
@@ -172,4 +155,4 @@ def test_workloads_of_any_covariance_agree_with_those_of_a_tree():
     tree = tree_by(halved(13))
     precisions = np.random.default_rng(6).uniform(0.5, 2, tree.depth + 1)
     found = variances_by(covariance(tree, precisions), tree.axes[0])
-    assert found == pytest.approx(mean_variances(tree_variances(tree, precisions), {0}), rel=1e-9)
+    assert found == pytest.approx(workloads.mean_variances(tree_variances(tree, precisions), {0}), rel=1e-9)

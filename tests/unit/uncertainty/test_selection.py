@@ -121,12 +121,8 @@ def test_under_the_worst_dependence_few_marked_rows_are_noise():
     odds = []
     for against in np.geomspace(rate / 8, rate, 40):
         reach = [against * size / cells for size in [*sizes, 0]]
-        odds.append(
-            sum(
-                (reach[number] - reach[number + 1]) * cells / size * is_marked(size, reach[number])
-                for number, size in enumerate(sizes)
-            )
-        )
+        marked = [is_marked(size, at) for size, at in zip(sizes, reach, strict=False)]
+        odds.append((-np.diff(reach) * cells / sizes * marked).sum())
     assert max(odds) <= rate
     assert max(odds) > rate / 2  # or fewer rows would be marked than may be
 

@@ -1,7 +1,6 @@
 """What is said of the share of noise rows, over tables of known shares: within ten points of the truth, or only what it is at most."""
 
 import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import LevelNoise
 from tasks.uncertainty.estimates import Estimates
 from tasks.uncertainty.mixture import CountMixture
-from tasks.uncertainty.noise_rows import KNOWN_WITHIN, SeenCounts, Shares, mixture_of_sums, shares_of_sums
+from tasks.uncertainty.noise_rows import KNOWN_WITHIN, SeenCounts, mixture_of_sums, shares_of_sums
 
 NOISES = [
     LevelNoise(law, scale)
@@ -23,14 +22,14 @@ EMPTY = (0.0, 0.5, 0.95)
 ROUNDING = 0.0005  # of what is stated
 
 
-def noise_of(noise: LevelNoise, random: np.random.Generator, cells: int) -> np.ndarray:
+def noise_of(noise, random, cells):
     """Draw the noise of so many cells, int64, shape (cells,)."""
     values = np.arange(-int(20 * noise.sigma) - 2, int(20 * noise.sigma) + 3)
     steps = np.cumsum(noise.density(values, noise.scale, 1))
     return values[np.searchsorted(steps, random.random(cells) * steps[-1])]
 
 
-def tables(random: np.random.Generator) -> Iterator[np.ndarray]:
+def tables(random):
     """Yield true counts: of ones, of small counts, of counts with a long tail, all of them beside few or many empty cells."""
     for empty in EMPTY:
         there = random.random(CELLS) >= empty
@@ -39,7 +38,7 @@ def tables(random: np.random.Generator) -> Iterator[np.ndarray]:
         yield there * np.floor(1 + 40 * random.pareto(2.0, CELLS)).astype(np.int64)
 
 
-def choices(true: np.ndarray, noisy: np.ndarray) -> Iterator[np.ndarray]:
+def choices(true, noisy):
     """Yield which cells become rows, in four ways: by their noise; by that of their families; by more than that; and all."""
     yield noisy > 0
     families = noisy.reshape(-1, SIBLINGS)
@@ -48,7 +47,7 @@ def choices(true: np.ndarray, noisy: np.ndarray) -> Iterator[np.ndarray]:
     yield noisy != 0
 
 
-def said_of(noise: LevelNoise) -> Iterator[tuple[float, Shares]]:
+def said_of(noise):
     """Yield the true shares of noise rows, and what is said of them."""
     random = np.random.default_rng(1)
     for true in tables(random):
@@ -74,7 +73,7 @@ def test_an_estimate_is_within_ten_points_or_is_not_stated(noise):
     assert len(stated) >= (10 if noise.sigma < 2 else 3)
 
 
-def check(shares: Shares | None, truth: float) -> bool:
+def check(shares, truth):
     """Check that an estimate is within ten points and a bound holds, and return whether there is an estimate."""
     assert shares
     assert truth <= shares.noise_at_most
@@ -114,7 +113,7 @@ def test_unbiased_estimates_are_estimated_likewise():
 LAWS = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
 
 
-def drawn(scale: float, law: str, cells: int = 40_000) -> tuple[np.ndarray, np.ndarray]:
+def drawn(scale, law, cells=40_000):
     """Return true counts, of which seven in ten are 0, and noisy ones."""
     random = np.random.default_rng(7)
     true = np.where(random.random(cells) < 0.7, 0, random.geometric(0.05, cells))

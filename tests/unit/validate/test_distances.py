@@ -12,10 +12,9 @@ from tasks.validate.size import bytes_of_formats
 from tasks.validate.task import children_add_up
 from tasks.validate.utility import cell_errors, level_errors
 from tests.support.shapes import complete, tree_by
-from tests.support.universe import Universe
 
 
-def nodes_of(universe: Universe, level: int, counts: list[int]) -> Frontier:
+def nodes_of(universe, level, counts):
     """Return every node of a level, with its count, in the order of the tree."""
     nodes = universe.nodes(level)
     areas = [universe.areas(node) for node in nodes]
@@ -23,7 +22,7 @@ def nodes_of(universe: Universe, level: int, counts: list[int]) -> Frontier:
     return Frontier(level, columns, np.array(counts[: len(nodes)], dtype=np.int64))
 
 
-def without_zeros(nodes: Frontier) -> Frontier:
+def without_zeros(nodes):
     """Return the nodes that count something."""
     kept = nodes.counts != 0
     return Frontier(nodes.level, tuple(areas[kept] for areas in nodes.areas), nodes.counts[kept])

@@ -2,9 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,12 +22,12 @@ MINUTES = np.where(ZONES[:, None] == ZONES, 10.0, 40.0)
 TOWN = Service(MINUTES, ZONES, ZONES, zones=2, periods=4, period_minutes=30.0, capacity=8)
 
 
-def trips(*rows: tuple[int, int, int, int]) -> Demand:
+def trips(*rows):
     """Return the demand of rows of period, origin, destination and count."""
     return Demand(*np.array(rows, dtype=np.int64).reshape(-1, 4).T)
 
 
-def random_case(seed: int) -> tuple[Demand, Service]:
+def random_case(seed):
     """Return a small town and its trips; minutes keep no triangle inequality, and stops lie in zones anyhow."""
     generator = np.random.default_rng(seed)
     zones, periods = int(generator.integers(1, 4)), int(generator.integers(1, 6))
@@ -41,7 +39,7 @@ def random_case(seed: int) -> tuple[Demand, Service]:
     return Demand(*(generator.integers(0, size, rows) for size in sizes), generator.integers(-1, 5, rows)), service
 
 
-def legs_of(demand: Demand, service: Service) -> list[tuple[int, int, int, float]]:
+def legs_of(demand, service):
     """Return the period, the two zones and the minutes of each leg of a vehicle; rows of the same trip count together."""
     counts = Counter[tuple[int, int, int]]()
     for *trip, count in zip(demand.period, demand.origin, demand.destination, demand.counts, strict=True):
@@ -53,7 +51,7 @@ def legs_of(demand: Demand, service: Service) -> list[tuple[int, int, int, float
     ]
 
 
-def busy(demand: Demand, service: Service) -> int:
+def busy(demand, service):
     """Return how many vehicles the busiest period of each zone needs, by the minutes of the legs that begin there."""
     minutes = np.zeros((service.periods, service.zones))
     for period, zone, _, takes in legs_of(demand, service):
@@ -61,7 +59,7 @@ def busy(demand: Demand, service: Service) -> int:
     return int(np.ceil(minutes / service.period_minutes).max(axis=0).sum())
 
 
-def path_cover(demand: Demand, service: Service) -> int:
+def path_cover(demand, service):
     """Return the fewest chains of legs in which a vehicle reaches each leg in time, leg by leg, without a network."""
     legs = [
         (period, one, period + max(1, math.ceil(takes / service.period_minutes)), other)
@@ -130,7 +128,7 @@ DURATIONS = pl.DataFrame(
 )
 
 
-def tree_of(periods: Sequence[str]) -> Tree:
+def tree_of(periods):
     """Return the tree of some periods and three stops in two zones, at both ends; the period comes last."""
     axes = (
         axis_from_codebook("to", STOPS),
@@ -140,7 +138,7 @@ def tree_of(periods: Sequence[str]) -> Tree:
     return Tree(axes, in_sequence([2, 2, 1], [(0, 2), (1, 2), (2, 1)]))
 
 
-def leaves(tree: Tree, *rows: tuple[str, str, str, int]) -> Frontier:
+def leaves(tree, *rows):
     """Return leaves by their codes, from, to and when, and their counts."""
     finest = {axis.name: axis.codes[-1].to_list() for axis in tree.axes}
     columns = [
@@ -150,7 +148,7 @@ def leaves(tree: Tree, *rows: tuple[str, str, str, int]) -> Frontier:
     return Frontier(tree.depth, tuple(columns), np.array([row[3] for row in rows], dtype=np.int64))
 
 
-def terms_of(durations: pl.DataFrame = DURATIONS, listed: Any = None, **keys: object) -> UtilityTerms:
+def terms_of(durations=DURATIONS, listed=None, **keys):
     """Return terms with some keys or the table changed."""
     return UtilityTerms(KEYS | keys, {"durations": durations}, listed or {})
 

@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Sequence
 from itertools import pairwise, product
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -23,14 +22,14 @@ NORTH = {("a",): box(0, 60, 2, 62), ("b",): box(2, 60, 4, 62)}
 TOWNS = {("a", "1"): box(0, 60, 2, 61), ("a", "3"): box(0, 61, 2, 62), ("b", "1"): box(2, 60, 4, 62)}
 
 
-def frame(shapes: dict[tuple[str, ...], Any]) -> pl.DataFrame:
+def frame(shapes):
     """Return shapes as a release has them."""
     level = len(next(iter(shapes)))
     rows = [(*path, shapely.to_wkb(shape)) for path, shape in sorted(shapes.items())]
     return pl.DataFrame(rows, [*code_columns(level), GEOMETRY], orient="row")
 
 
-def read(path: str) -> Any:
+def read(path):
     """Return an SVG path as a shape; its holes as parts of their own."""
     parts = []
     for x, y, steps in re.findall(r"M(\S+) ([^l]+)l([^z]*)z", path):
@@ -42,10 +41,10 @@ def read(path: str) -> Any:
     return parts[0] if len(parts) == 1 else MultiPolygon(parts)
 
 
-def wavy(columns: int, rows: int) -> list[Any]:
+def wavy(columns, rows):
     """Return areas side by side whose common edges have many corners."""
 
-    def edge(one: tuple[int, int], other: tuple[int, int]) -> list[tuple[float, float]]:
+    def edge(one, other):
         (x, y), (to_x, to_y) = sorted([one, other])
         along = np.linspace(0, 1, 60)
         aside = (0.05 * np.sin(9 * np.pi * along)).round(9)
@@ -61,7 +60,7 @@ def wavy(columns: int, rows: int) -> list[Any]:
     return found
 
 
-def paths(shapes: dict[tuple[str, ...], Any], *more: tuple[str, ...]) -> list[tuple[str, ...]]:
+def paths(shapes, *more):
     """Return the areas that have a shape, and more."""
     return sorted([*shapes, *more])
 

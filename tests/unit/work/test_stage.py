@@ -3,13 +3,11 @@
 import pkgutil
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from threading import Barrier, Lock
 
 import pytest
-from prefect import Task
 from prefect.cache_policies import NO_CACHE
 
 import tasks
@@ -23,7 +21,7 @@ from tasks.work.stage import Stage, running_remotely, stage
 ROOMS = {"ingest", "tree", "slicing", "steps", "validate", "publish"}
 
 
-def stages() -> Iterator[tuple[str, Task]]:
+def stages():
     """Yield the Prefect task of each stage that a module of `tasks` holds, with the name of the module."""
     for found in pkgutil.walk_packages(tasks.__path__, "tasks."):
         for value in vars(import_module(found.name)).values():
@@ -48,7 +46,7 @@ def test_what_runs_here_while_others_run_elsewhere_takes_each_core_once(tmp_path
     lock, running, most = threading.Lock(), 0, 0
     both = threading.Barrier(2)
 
-    def count(_: str) -> None:
+    def count(_):
         nonlocal running, most
         with lock:
             running += 1
@@ -72,7 +70,7 @@ def test_a_stop_is_heard_by_what_waits_for_a_core(tmp_path, monkeypatch):
     monkeypatch.setattr("tasks.work.stage.cores", lambda: 1)
     begun, go_on, done = threading.Event(), threading.Event(), list[str]()
 
-    def work(release_id: str) -> None:
+    def work(release_id):
         begun.set()
         assert go_on.wait(20)
         done.append(release_id)
@@ -96,7 +94,7 @@ def test_few_items_are_begun_before_results_are_taken(threads, waiting):
     # What an item raises reaches who takes the results.
     begun, most, lock = 0, 0, Lock()
 
-    def work(item: int) -> int:
+    def work(item):
         nonlocal begun
         with lock:
             begun += 1
