@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from tasks.laws.gaussian import gaussian_quantile
+from tasks.laws.gaussian import gaussian_log_kappa, gaussian_quantile
 from tasks.uncertainty import estimates, intervals
 from tests.support.laws import gaussians
 
