@@ -73,10 +73,16 @@ def box_intervals(
     *above, own = levels
     share = above_share(noises, confidence)
     most = [_most_of(met, noise, below, share) for met, (noise, below) in zip(above, pairwise(noises), strict=False)]
-    tail = 1 - confidence - share * sum(map(bool, noises[: len(above)]))
-    z = each(own.met.rows, lambda terms: noises[len(above)].quantile(math.log(tail / 2), terms))
+    log_tail = own_log_tail(noises, len(above), confidence)
+    z = each(own.met.rows, lambda terms: noises[len(above)].quantile(log_tail, terms))
     total = own.met.sums(NOISY)
     return _under(levels, most, np.maximum(total - z, 0), np.maximum(total + z, 0), count)
+
+
+def own_log_tail(noises: Sequence[LevelNoise], level: int, confidence: float) -> float:
+    """Return the logarithm of the probability with which the noise of the boxes' own level may go beyond z, to one side."""
+    share = above_share(noises, confidence)
+    return math.log((1 - confidence - share * sum(map(bool, noises[:level]))) / 2)
 
 
 def _most_of(met: MetCells, noise: LevelNoise, noise_below: LevelNoise, share: float) -> tuple[IntArray, IntArray]:

@@ -21,7 +21,7 @@ from tasks.format.published_tree import derived_places
 from tasks.format.tables import Rows
 from tasks.laws.law import LevelNoise
 from tasks.released.boxes import Boxes, Met, areas_met, each, possible_cells
-from tasks.released.estimate import Answers, Estimate, Known
+from tasks.released.estimate import Answers, Estimate, Known, Measured
 from tasks.released.explanations import describe_level, explain_missing_simultaneous
 from tasks.released.sources.published import PLACE
 from tasks.tree.axis import BoolArray, IntArray
@@ -44,6 +44,7 @@ class Sums:
         rows: the sums of the ends of the published intervals of the cells; looked at where `noisy` is None.
         noise: of one cell.
         where: the level or view, in words.
+        number: where its cells were measured.
     """
 
     is_known: BoolArray
@@ -53,6 +54,7 @@ class Sums:
     rows: Ends
     noise: LevelNoise
     where: str
+    number: int
 
     @property
     def variance(self) -> NDArray[np.float64]:
@@ -157,6 +159,16 @@ class TogetherEstimate(Estimate):
             name in part.axes or all(reached[axis] >= level for axis, level in places[name]) for name in boxes.codes
         )
 
+    def measured(self, boxes: Boxes) -> Measured | None:
+        """Return what was measured of boxes by the part that has the least variance of all of them; None without noisy counts."""
+        manifest = self.folder.manifest
+        parts = [part for part in self.sums_of(boxes, [*manifest.levels, *manifest.views]) if part.noisy is not None]
+        best = min(parts, key=lambda part: float(part.variance.sum()), default=None)
+        if best is None or best.noisy is None:
+            return None
+        alpha = 1 - self.source.intervals.confidence
+        return Measured(best.number, best.noisy, best.cells, lambda share: math.log(alpha / 2 / share))
+
     def _sums_of(self, part: LevelEntry, boxes: Boxes) -> Sums:
         """Return boxes as sums of cells of a level or view.
 
@@ -181,7 +193,8 @@ class TogetherEstimate(Estimate):
                 is_cell = source.levels_of(part.axes) == boxes.levels and part.source == part.level
                 is_known = (cells == 1) & is_cell
         ends, noise = (met.sums(LOW), met.sums(HIGH)), source.parts[part.level].noise
-        return Sums(is_known, cells, noisy, met.sums(COUNT), ends, noise, where)
+        number = part.level if part.same_as is None else part.same_as
+        return Sums(is_known, cells, noisy, met.sums(COUNT), ends, noise, where, number)
 
     def _noisy_sums(self, level: int, boxes: Boxes) -> tuple[IntArray, IntArray]:
         """Return how many cells of a level are in boxes and have their codes, and the sums of their noisy counts; all are measured."""
