@@ -113,16 +113,15 @@ function boxesOf(sets, floors) {
 }
 
 /**
- * Return the ways in which the page has boxes that sets are made of, a table with areas of each axis: as they are; then with the coarsest areas
- * taken apart, until all are of one level. If it has none, those of the coarsest finer levels that it has.
+ * Return the ways in which the page has boxes that sets are made of, a table with areas of each axis: as they are; then with all areas taken
+ * apart to those of one level. If it has none, those of the coarsest finer levels that it has.
  */
 function waysOf(sets) {
-  const levels = sets.map((set) => (set ?? [{ level: 0 }]).map((piece) => piece.level).toSorted((one, other) => one - other));
-  const steps = [...Array(Math.max(...levels.map((of) => of.length))).keys()];
-  const isThere = (boxes) => boxes.every((box) => box.table);
-  const own = steps.map((step) => boxesOf(sets, levels.map((of) => of[Math.min(step, of.length - 1)]))).filter(isThere);
+  const levels = sets.map((set) => (set ?? [{ level: 0 }]).map((piece) => piece.level));
+  const finest = levels.map((of) => Math.max(...of));
+  const own = [levels.map((of) => Math.min(...of)), finest].map((floors) => boxesOf(sets, floors)).filter((boxes) => boxes.every((box) => box.table));
   if (own.length) return own;
-  const finer = productOf(levels.map((of, axis) => (of.at(-1) ? data.axes[axis].levels.map((_, place) => place + 1).filter((level) => level >= of.at(-1)) : [0])));
+  const finer = productOf(finest.map((least, axis) => (least ? data.axes[axis].levels.map((_, place) => place + 1).filter((level) => level >= least) : [0])));
   const there = finer.filter((at) => tableAt(at) && sets.every((set, axis) => set?.[0].areas !== null || at[axis] === set[0].level));
   const [first] = there.toSorted((one, other) => tableAt(one).count.length - tableAt(other).count.length);
   return first ? [boxesOf(sets, first)] : [];
