@@ -1,29 +1,26 @@
 """The explorer of a published folder, as a reader uses it: by keyboard, by pointer, on a phone, in the dark, and on paper."""
 
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
-from pathlib import Path
+from itertools import combinations_with_replacement, product
 from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
 
-from flows.answers.query import QueryAnswer
 from flows.api import release
 from tasks.pages.explorer.page import EXPLORER, explorer_page
 from tasks.pages.explorer.payload import payload_text
 from tasks.released.query.overview import largest_counts
 from tasks.released.sources.folder import open_folder
-from tests.support.ages import people_released
+from tests.support.ages import draw_people, people_released
 from tests.support.browsing import A4, CONTRASTS, SCHEMES, VIEWPORTS, Visit
-from tests.support.explored import DRAWN, NAMES, SPEC, TOWNS, asked, land_released
+from tests.support.explored import BY_MODE, COLUMNS, DRAWN, NAMES, SPEC, TOWNS, asked, land_released
 from tests.support.households import homes_released
 from tests.support.spec import spec_in
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator
+    pass
 
 MILLS = [name for name in NAMES.values() if name.startswith("Mill")]
 STATES = {
@@ -31,6 +28,7 @@ STATES = {
     "bare": ["", "#area=town/01/0101"],
     "ages": ["", "#first=age", "#first=zone&second=age"],
     "homes": [""],
+    "by mode": ["", "#area=county/01%7Ccounty/02&only=2.1.1.1_3.4.3.8&first=hour"],
 }
 
 # Where a town is on the map, in pixels.
@@ -45,9 +43,14 @@ SHAPE = """number => {
 
 # A pair of towns whose number may be noise, and one whose number is clear.
 PAIRS = """() => {
-    const level = JSON.parse(document.getElementById("data").textContent).levels.find((one) => one.level === 4);
-    const pick = (kind) => level.signal.findIndex((mark, row) => mark === kind && level.from[row] !== level.to[row]);
-    return [0, 1].map((kind) => [level.from[pick(kind)], level.to[pick(kind)]]); }"""
+    const data = JSON.parse(document.getElementById("data").textContent);
+    const table = data.tables.find((one) => one.rows?.level === 4), many = data.axes[1].levels[1].codes.length;
+    const pick = (kind) => table.signal.findIndex((mark, cell) => mark === kind && table.count[cell] && Math.floor(cell / many) !== cell % many);
+    return [0, 1].map((kind) => [Math.floor(pick(kind) / many), pick(kind) % many]); }"""
+
+# The first card of an address: its count, its interval, and its title.
+ASKS = """address => { history.replaceState(null, "", address); dispatchEvent(new HashChangeEvent("hashchange"));
+    return [".count", ".interval", "h3"].map((part) => document.querySelector(`.card ${part}`)?.textContent ?? ""); }"""
 
 # What a page may not do: show a picture of another server, read its answer, and read a text as code.
 TRIES = """async () => {
@@ -67,13 +70,13 @@ pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a browser draws pages")]
 class Reader(Visit):
     """Somebody in front of an explorer."""
 
-    def opens(self, path: Path, state: str = "") -> None:
+    def opens(self, path, state=""):
         """Open a page, at a state that its address names."""
         self.page.goto("about:blank")
         self.page.goto(f"{path.as_uri()}{state}")
         self.page.wait_for_load_state("load")
 
-    def cards(self) -> dict[str, tuple[str, str, str]]:
+    def cards(self):
         """Return the cards by title: the count, the interval, and the sentence to quote, as they stand there."""
         found = self.page.evaluate(
             "[...document.querySelectorAll('.card')].map(card => [card.querySelector('h3').textContent, "
@@ -81,36 +84,36 @@ class Reader(Visit):
         )
         return {title: (count, interval.strip(), quote) for title, count, interval, quote in found}
 
-    def types(self, field: str, text: str, *keys: str) -> None:
+    def types(self, field, text, *keys):
         """Type into a field as a hand on a keyboard does."""
         self.page.focus(f"#{field}")
         self.page.keyboard.type(text)
         self.presses(*keys)
 
-    def presses(self, *keys: str) -> None:
+    def presses(self, *keys):
         """Press keys."""
         for key in keys:
             self.page.keyboard.press(key)
 
-    def all(self, selector: str) -> "Locator":
+    def all(self, selector):
         """Return what is on the page."""
         return self.page.locator(selector)
 
-    def text(self, selector: str) -> str:
+    def text(self, selector):
         """Return the text of a part of the page."""
         return self.page.locator(selector).inner_text()
 
-    def fields(self) -> list[str]:
+    def fields(self):
         """Return what stands in both fields."""
         return [self.page.input_value(f"#{field}") for field in ("here", "other")]
 
-    def waits_for(self, *fields: str) -> None:
+    def waits_for(self, *fields):
         """Wait until the fields hold this."""
         wanted = "fields => ['here', 'other'].every((name, at) => document.getElementById(name).value === fields[at])"
         self.page.wait_for_function(wanted, arg=list(fields))
 
 
-def card_of(answer: QueryAnswer) -> tuple[str, str]:
+def card_of(answer):
     """Return the count and the interval of an answer as a card shows them."""
     count = f"{answer.count:,}".replace("-", "−")
     if answer.low is None or answer.exact:
@@ -118,28 +121,33 @@ def card_of(answer: QueryAnswer) -> tuple[str, str]:
     return count, f"{answer.low:,} to {answer.high:,}, with 90% probability".replace("-", "−")
 
 
-def address_of(**ends: str) -> str:
+def address_of(**ends):
     """Return the address of areas, as it stands behind a page's."""
     return "#" + "&".join(f"{end}=town/{code[:2]}/{code}" for end, code in ends.items())
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Path]]:
-    """Return the published folders of trips with names and maps, of trips without, of ages, and of households."""
+def folders(tmp_path_factory):
+    """Return the published folders of trips with names and maps, without, and by mode and hour, of ages twice, and of households."""
     place = tmp_path_factory.mktemp("explored")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(place / "home"))
-        (place / "ages").mkdir()
+        for name in ("ages", "even"):
+            (place / name).mkdir()
         yield {
             "drawn": land_released(place / "drawn", DRAWN),
             "bare": land_released(place / "bare", {}, name="bare", dataset="bare"),
             "ages": people_released(place / "ages").folder,
             "homes": homes_released(place / "homes", dataset="homes").folder,
+            "by mode": land_released(place / "mode", {}, **BY_MODE),
+            "unbiased": people_released(
+                place / "even", draw_people(500), mechanism="unbiased_tree", dataset="even"
+            ).folder,
         }
 
 
 @pytest.fixture
-def reader(browser: "Browser") -> Iterator[Reader]:
+def reader(browser):
     """Return a reader at a desk; at the end, the pages have asked nobody, and said nothing to the console."""
     reader = Reader(browser.new_page(viewport={"width": 1280, "height": 900}))
     yield reader
@@ -187,7 +195,7 @@ def test_an_area_is_chosen_on_the_map(folders, reader):
     folder, (here, other) = folders["drawn"], (NAMES["0203"], NAMES["0105"])
     reader.opens(folder / EXPLORER, "#level=4")
 
-    def click(code: str) -> None:
+    def click(code):
         reader.page.wait_for_selector("#map svg path")
         reader.page.mouse.click(*reader.page.evaluate(SHAPE, TOWNS.index(code)))
 
@@ -309,7 +317,7 @@ def test_a_map_hatches_what_may_be_zero(folders, reader):
         assert reader.all("#map svg path[stroke-linecap=round]").count() == min(clear, 12)
 
 
-def between_towns(folder: Path) -> pl.DataFrame:
+def between_towns(folder):
     """Return the rows of two different towns."""
     return pl.read_parquet(folder / "counts/level_4.parquet").filter(
         pl.col("origin_town") != pl.col("destination_town")
@@ -443,14 +451,17 @@ def test_a_page_may_ask_nobody_and_names_cannot_be_code(folders, tmp_path, brows
 
 
 def test_attributes_and_sizes_show_what_a_query_answers(folders, reader):
-    """One of an ordered axis is a line with its band and a table; two are a matrix, of which one value can be taken; sizes are bars of groups."""
+    """One of an ordered axis is a line with its band and a table; two are a matrix; one is taken for one code of another; sizes are bars of groups."""
     reader.opens(folders["ages"] / EXPLORER, "#first=age")
     reader.page.wait_for_selector("#chart svg g.mark-area path")
     assert reader.all("#chart svg g.mark-line path").count() == 1
     reader.page.select_option("#first", label="zone")
     reader.page.select_option("#second", label="age")
     reader.page.wait_for_selector("#chart svg g.mark-rect path >> nth=19")
-    reader.page.select_option("#only", label="4")
+    reader.page.select_option("#second", label="none")
+    for handle in ("to", "from"):
+        reader.all(f"#only-1-{handle}").fill("4")
+    assert reader.text("#only-1") == "4"
     row, answer = reader.all("#list tbody tr").nth(1), asked(folders["ages"], {"zone": "s", "age": "4"})
     shown = [f"{number:,}" for number in (answer.count, answer.low, answer.high)]
     assert row.locator("th, td").all_inner_texts()[:4] == ["s", *shown]
@@ -462,6 +473,95 @@ def test_attributes_and_sizes_show_what_a_query_answers(folders, reader):
     answer = asked(folders["homes"], {"size": "2"})
     shown = [f"{number:,}" for number in (answer.count, answer.low, answer.high)]
     assert row.locator("th, td").all_inner_texts()[:4] == ["2", *shown]
+
+
+def test_trips_with_attributes_have_a_map_and_a_choice_of_codes(folders, reader):
+    """Cards, map, list and chart are of the mode and the hours that are chosen, by list and by two handles that cannot pass each other."""
+    folder, name = folders["by mode"], NAMES["0203"]
+    reader.opens(folder / EXPLORER)
+    reader.types("here", name, "Enter")
+    reader.page.select_option("#only-2", label="car")
+    words = f"{name}, mode car"
+    assert reader.cards()[f"From {words}"][:2] == card_of(asked(folder, {"origin": "town=0203", "mode": "car"}))
+    reader.page.select_option("#first", label="hour")
+    reader.page.wait_for_selector("#chart svg g.mark-line path")
+    assert reader.all("#chart-list tbody tr").count() == 12
+    reader.all("#only-3-to").fill("5")
+    reader.all("#only-3-from").fill("7")
+    assert [reader.page.input_value(f"#only-3-{end}") for end in ("from", "to")] == ["5", "5"]
+    words += ", hour 5"
+    where = {"mode": "car", "hour": "hour=5"}
+    assert reader.cards()[f"From {words}"][:2] == card_of(asked(folder, {"origin": "town=0203"} | where))
+    assert reader.cards()[f"To {words}"][:2] == card_of(asked(folder, {"destination": "town=0203"} | where))
+    assert reader.text("#map-title") == f"Where trips from {name} end, mode car, hour 5, by town"
+    assert reader.text("#list caption") == f"Where trips from {name} end, mode car, hour 5"
+    rows = reader.all("#list tbody tr")
+    town = rows.first.locator("small").inner_text().strip()
+    answer = asked(folder, {"origin": "town=0203", "destination": f"town={town}"} | where)
+    shown = [f"{number:,}" for number in (answer.count, answer.low, answer.high)]
+    assert rows.first.locator("td").all_inner_texts()[:3] == shown
+    reader.opens(folder / EXPLORER, reader.page.evaluate("location.hash"))
+    assert f"From {words}" in reader.cards()
+    reader.page.click("#clear")
+    assert list(reader.cards()) == ["Everything"]
+
+
+def test_several_areas_are_added_up(folders, reader):
+    """They are chosen by name or on the map, and each is left by its button; counts are those of all pairs, and whole counties are one area."""
+    folder = folders["drawn"]
+    reader.opens(folder / EXPLORER, "#level=4")
+    reader.page.check("#several")
+    for code in TOWNS[:2]:
+        reader.types("here", NAMES[code], "Enter")
+    reader.page.select_option("#clicks", label="where trips end")
+    for code in ("0203", "0105"):
+        reader.all("#map svg path").first.scroll_into_view_if_needed()
+        reader.page.mouse.click(*reader.page.evaluate(SHAPE, TOWNS.index(code)))
+        reader.page.wait_for_function(
+            "name => document.getElementById('other-chosen').textContent.includes(name)", arg=NAMES[code]
+        )
+    pairs = [
+        asked(folder, {"origin": f"town={one}", "destination": f"town={two}"}).count
+        for one in TOWNS[:2]
+        for two in ("0203", "0105")
+    ]
+    count, interval, _ = next(iter(reader.cards().values()))
+    assert count == f"{sum(pairs):,}"
+    low, high = (int(end.replace(",", "")) for end in interval.split(", with")[0].split(" to "))
+    assert low <= sum(pairs) <= high
+    reader.all("#other-chosen button").first.click()
+    assert next(iter(reader.cards())) == f"From {NAMES['0101']} and {NAMES['0102']} to {NAMES['0105']}"
+    towns = "%7C".join(f"town/01/{town}" for town in TOWNS[:COLUMNS])
+    count, interval, _ = reader.page.evaluate(ASKS, f"#area={towns}")
+    assert (count, interval) == card_of(asked(folder, {"origin": "county=01"}))
+    reader.page.uncheck("#several")
+    assert reader.fields()[0] == NAMES[TOWNS[COLUMNS - 1]]
+
+
+@pytest.mark.parametrize(("name", "axis", "is_equal"), [
+    ("ages", "age", True),
+    ("unbiased", "age", True),
+    ("homes", "size", True),
+    ("by mode", "hour", False),
+])  # fmt: skip
+def test_every_range_is_what_a_query_adds_up(name, axis, is_equal, folders, reader):
+    """It has the count of a query, and an interval that holds it: that of the query where that adds up no areas of several levels."""
+    folder = open_folder(folders[name])
+    reader.opens(folder.path / EXPLORER)
+    number, levels = list(folder.axes).index(axis), folder.axes[axis]
+    codes = folder.ordered[axis].codes[len(levels) - 1]
+    for first, last in combinations_with_replacement(range(len(codes)), 2):
+        if last - first == len(codes) - 1:
+            continue
+        count, interval, title = reader.page.evaluate(ASKS, f"#only={number}.{len(levels)}.{first}.{last}")
+        where = f"{codes[first]}..{codes[last]}" if first < last else f"{levels[-1]}={codes[first]}"
+        answer = asked(folder.path, {axis: where})
+        assert count == card_of(answer)[0], title
+        if is_equal or first == last:
+            assert interval == card_of(answer)[1], title
+        else:
+            low, high = (int(end.replace(",", "")) for end in interval.split(", with")[0].split(" to "))
+            assert max(low, answer.low) <= answer.count <= min(high, answer.high)
 
 
 def test_areas_that_share_a_code_are_told_apart(tmp_path, reader, own_home):

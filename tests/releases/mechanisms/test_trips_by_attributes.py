@@ -19,6 +19,7 @@ from flows.planning.plan import make_plan
 from flows.specification.file import keys_of_release, load_spec
 from storage.errors import InputError
 from tasks.ingest.task import read_in_memory
+from tasks.pages.explorer.payload import payload
 from tasks.released.query.overview import largest_counts
 from tasks.released.sources.folder import open_folder
 from tasks.words.levels import level_columns
@@ -244,6 +245,9 @@ def test_pages_show_trips_and_their_attributes(made):
     assert "Flows within one area are left out" in report
     large = largest_counts(open_folder(made), 5)
     assert (large.axes, large.without_within) == (("origin", "destination"), True)
+    shown = payload(open_folder(made))
+    assert shown["ends"] == [0, 1]
+    assert {*product((False, True), repeat=4)} == {tuple(map(bool, of["at"])) for of in shown["tables"]}
 
 
 @pytest.mark.parametrize("output", ["plan in a terminal", "plan page"])
