@@ -141,6 +141,29 @@ class Answers:
         }
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """What was measured of boxes of one kind, so that any of them can be added up.
+
+    Attributes:
+        part: the number of the level or view where that was.
+        noisy: the sums of the noisy counts of measured cells, int64, shape (boxes,), records.
+        draws: how many independent draws of noise they bear, int64, shape (boxes,).
+        tail: from a number k to the logarithm of the probability with which the noise of a sum may go beyond its margin, to one side, if the
+            intervals of k sums share the probability.
+        dropped: by the place of a box, the cells above it that were measured and dropped, each as its level and its place there.
+        possible: how many cells could have been measured in each box, where it depends on levels above which were; None where all were. Then
+            the noise of different parts is not independent.
+    """
+
+    part: int
+    noisy: IntArray
+    draws: IntArray
+    tail: Callable[[int], float]
+    dropped: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    possible: IntArray | None = None
+
+
 def without_intervals(count: IntArray, why: str, cells: Mapping[str, IntArray] | None = None) -> Answers:
     """Return answers that state no interval, for a reason."""
     return Answers(count, count, count, np.zeros(len(count), dtype=bool), lambda _: why, cells or {})
@@ -241,6 +264,20 @@ class Estimate(ABC):
 
     def deviations(self, boxes: Boxes) -> FloatArray | None:  # noqa: ARG002
         """Return the standard deviations of the counts of boxes, float64, shape (boxes,), records; None where they are no unbiased estimates."""
+        return None
+
+    def measured(self, boxes: Boxes) -> Measured | None:  # noqa: ARG002
+        """Return what was measured of boxes, if sums of them follow from nothing else; None where they do not."""
+        return None
+
+    def ranges(self, levels: AxisLevels, axis: int, count: IntArray) -> tuple[IntArray, IntArray] | None:  # noqa: ARG002
+        """Return low and high of all ranges of an axis level, where they follow from no sums of boxes; None where they do.
+
+        Args:
+            levels: of the axis and of others, of which each cell has its own ranges.
+            axis: the number of the axis.
+            count: of each cell of the others the counts of the ranges, those with the first areas first, int64, shape (cells, ranges), records.
+        """
         return None
 
     def rows_added(self, levels: AxisLevels) -> int:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations_with_replacement
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from tasks.released.estimate import NO_NOISY, Answers, Drawn, Estimate, Known, w
 from tasks.released.sources.protocol import Source
 from tasks.sizes.intervals import log_tail_of_sizes, own_source, regions_inside, signals_of_sizes, source_of
 from tasks.sizes.task import by_region
-from tasks.tree.axis import BoolArray, IntArray
+from tasks.tree.axis import AxisLevels, BoolArray, IntArray
 from tasks.uncertainty.intervals import NO_CAP, intervals, rounded_outwards
 
 
@@ -257,6 +258,23 @@ class SizesEstimate(Estimate):
         counts = np.zeros(self.source.tree.sizes(level), dtype=np.int64)
         counts[nodes.areas] = nodes.counts
         return counts
+
+    def ranges(self, levels: AxisLevels, axis: int, count: IntArray) -> tuple[IntArray, IntArray] | None:  # noqa: ARG002
+        """Return low and high of all ranges of sizes in each region; None without noisy counts; arguments as in `Estimate.ranges`."""
+        if not self.folder.manifest.noisy_counts:
+            return None
+        regions = np.arange(len(count))
+        level = self.folder.level_of(boxes := Boxes(levels, (regions, 0 * regions)))
+        measured, places, _ = self._measured_in(level, boxes, simultaneous=False)
+        of_ranges = [
+            measured.between(first, last + 1) for first, last in combinations_with_replacement(range(measured.sizes), 2)
+        ]
+        noisy, terms = (
+            np.array(of)[:, places].T for of in ([one.counts for one in of_ranges], [one.terms for one in of_ranges])
+        )
+        margin = measured.margins(math.log((1 - self._confidence(None)) / 2), terms)
+        cap = NO_CAP if measured.groups is None else measured.groups[places][:, None]
+        return intervals(noisy, margin, cap, count)
 
     def _measured(self, level: int) -> MeasuredSizes:
         """Return what was measured of all regions of a level, or of everything."""

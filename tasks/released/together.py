@@ -22,7 +22,7 @@ from tasks.format.published_tree import derived_places
 from tasks.format.tables import Rows
 from tasks.laws.law import LevelNoise, quantile_of_sum
 from tasks.released.boxes import Boxes, Met, areas_met, each, possible_cells
-from tasks.released.estimate import Answers, Drawn, Estimate, Known
+from tasks.released.estimate import Answers, Drawn, Estimate, Known, Measured
 from tasks.released.explanations import describe_level, explain_missing_simultaneous
 from tasks.released.sources.published import PLACE
 from tasks.tree.axis import BoolArray, IntArray
@@ -195,6 +195,16 @@ class TogetherEstimate(Estimate):
         return all(asked <= own for asked, own in zip(boxes.levels, reached, strict=True)) and all(
             name in part.axes or all(reached[axis] >= level for axis, level in places[name]) for name in boxes.codes
         )
+
+    def measured(self, boxes: Boxes) -> Measured | None:
+        """Return what was measured of boxes by the part that has the least variance of all of them; None without noisy counts."""
+        manifest = self.folder.manifest
+        parts = [part for part in self.sums_of(boxes, [*manifest.levels, *manifest.views]) if part.noisy is not None]
+        best = min(parts, key=lambda part: float(part.variance.sum()), default=None)
+        if best is None or best.noisy is None:
+            return None
+        alpha = 1 - self.source.intervals.confidence
+        return Measured(best.number, best.noisy, best.cells, lambda share: math.log(alpha / 2 / share))
 
     def _sums_of(self, part: LevelEntry, boxes: Boxes) -> Sums:
         """Return boxes as sums of cells of a level or view.

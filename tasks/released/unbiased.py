@@ -139,6 +139,29 @@ class UnbiasedEstimate(Estimate):
             deviations[runs == number] = released.with_rounding(variances[runs == number], number)
         return deviations
 
+    def ranges(self, levels: AxisLevels, axis: int, count: IntArray) -> tuple[IntArray, IntArray]:
+        """Return low and high of all ranges of an axis level, by their exact variances; arguments as in `Estimate.ranges`."""
+        tree, released, places = self.source.tree, self._counts, np.indices(count.shape)
+        sizes = [1 if own == axis else of.areas(levels[own]) for own, of in enumerate(tree.axes)]
+        others, ends = np.unravel_index(places[0].ravel(), sizes), np.triu_indices(tree.axes[axis].areas(levels[axis]))
+        first, stop = list[IntArray](), list[IntArray]()
+        for own, (of, level) in enumerate(zip(tree.axes, levels, strict=True)):
+            begins = of.first_descendants(level, of.depth)
+            begin, last = (end[places[1].ravel()] for end in ends) if own == axis else (others[own], others[own])
+            first.append(begins[begin])
+            stop.append(begins[last + 1])
+        variances, runs = released.variances.of_boxes(first, stop), np.ones(count.size, dtype=np.int64)
+        for box in range(count.size) if len(tree.axes) > 1 and not released.is_grid else ():
+            runs[box] = released.variances.runs_of_box(
+                in_ranges(*([of[[box]] for of in side] for side in (first, stop)))
+            )
+        deviations = np.zeros(count.size)
+        for number in np.unique(runs).tolist():
+            deviations[runs == number] = released.with_rounding(variances[runs == number], number)
+        total = NO_CAP if released.total is None else released.total
+        low, high = intervals(count.ravel(), released.box_margin(deviations), total, count.ravel())
+        return low.reshape(count.shape), high.reshape(count.shape)
+
     def rows_added(self, levels: AxisLevels) -> int:
         """Return how many cells the level of some axis levels has."""
         return self.source.tree.possible_cells(level_of(self.folder.folder.steps, levels))

@@ -213,6 +213,19 @@ def flows_within(tree: Tree, level: int) -> Callable[[Sequence[AreaArray]], Bool
     return within
 
 
+def twins_of(tree: Tree) -> list[list[int]]:
+    """Return, for each level that both ends have in common, the number at the destination of each area of the origin; -1 where it is not there."""
+    origin, destination = (tree.axes[end] for end in tree.ends) if tree.ends else (None, None)
+    if origin is None or destination is None:
+        return []
+    common = [
+        level
+        for level in range(1, min(origin.depth, destination.depth) + 1)
+        if are_the_same(origin, destination, level)
+    ]
+    return [_number_at_the_other_end(origin, destination, level).tolist() for level in common]
+
+
 def are_the_same(origin: Axis, destination: Axis, level: int) -> bool:
     """Return whether two ends have the same areas down to a level, by the names of their levels or by all their codes."""
     if origin.level_names[:level] == destination.level_names[:level]:

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations_with_replacement, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -16,21 +17,23 @@ from tasks.pages.explorer.page import EXPLORER, explorer_page
 from tasks.pages.explorer.payload import payload_text
 from tasks.released.query.overview import largest_counts
 from tasks.released.sources.folder import open_folder
-from tests.support.ages import people_released
+from tests.support.ages import draw_people, people_released
 from tests.support.browsing import A4, CONTRASTS, SCHEMES, VIEWPORTS, Visit
-from tests.support.explored import DRAWN, NAMES, SPEC, TOWNS, asked, land_released
+from tests.support.explored import BY_MODE, COLUMNS, DRAWN, NAMES, SPEC, TOWNS, asked, land_released
 from tests.support.households import homes_released
 from tests.support.spec import spec_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
 
+WITHOUT_VIEWS = {"release": {"csv": False, "views": "none"}}
 MILLS = [name for name in NAMES.values() if name.startswith("Mill")]
 STATES = {
     "drawn": ["", "#area=county/01", "#area=town/01/0101&to=town/02/0201"],
     "bare": ["", "#area=town/01/0101"],
     "ages": ["", "#first=age", "#first=zone&second=age"],
     "homes": [""],
+    "by mode": ["", "#area=county/01%7Ccounty/02&only=2.1.1.1_3.4.3.8&first=hour"],
 }
 
 # Where a town is on the map, in pixels.
@@ -45,9 +48,14 @@ SHAPE = """number => {
 
 # A pair of towns whose number may be noise, and one whose number is clear.
 PAIRS = """() => {
-    const level = JSON.parse(document.getElementById("data").textContent).levels.find((one) => one.level === 4);
-    const pick = (kind) => level.signal.findIndex((mark, row) => mark === kind && level.from[row] !== level.to[row]);
-    return [0, 1].map((kind) => [level.from[pick(kind)], level.to[pick(kind)]]); }"""
+    const data = JSON.parse(document.getElementById("data").textContent);
+    const table = data.tables.find((one) => one.rows?.level === 4), many = data.axes[1].levels[1].codes.length;
+    const pick = (kind) => table.signal.findIndex((mark, cell) => mark === kind && table.count[cell] && Math.floor(cell / many) !== cell % many);
+    return [0, 1].map((kind) => [Math.floor(pick(kind) / many), pick(kind) % many]); }"""
+
+# The first card of an address: its count, its interval, and its title.
+ASKS = """address => { history.replaceState(null, "", address); dispatchEvent(new HashChangeEvent("hashchange"));
+    return [".count", ".interval", "h3"].map((part) => document.querySelector(`.card ${part}`)?.textContent ?? ""); }"""
 
 # What a page may not do: show a picture of another server, read its answer, and read a text as code.
 TRIES = """async () => {
@@ -125,16 +133,25 @@ def address_of(**ends: str) -> str:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Path]]:
-    """Return the published folders of trips with names and maps, of trips without, of ages, and of households."""
+    """Return the published folders of trips with names and maps, without, and by mode and hour, of ages twice, and of households."""
     place = tmp_path_factory.mktemp("explored")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(place / "home"))
-        (place / "ages").mkdir()
+        for name in ("ages", "even"):
+            (place / name).mkdir()
         yield {
             "drawn": land_released(place / "drawn", DRAWN),
             "bare": land_released(place / "bare", {}, name="bare", dataset="bare"),
             "ages": people_released(place / "ages").folder,
             "homes": homes_released(place / "homes", dataset="homes").folder,
+            "by mode": land_released(place / "mode", {}, **BY_MODE),
+            "walked by mode": land_released(place / "walked", {}, **BY_MODE | WITHOUT_VIEWS | {"dataset": "walked"}),
+            "leaves by mode": land_released(
+                place / "leaves", {}, **BY_MODE | WITHOUT_VIEWS | {"dataset": "leaves", "mechanism": "gaussian"}
+            ),
+            "unbiased": people_released(
+                place / "even", draw_people(500), mechanism="unbiased_tree", dataset="even"
+            ).folder,
         }
 
 
@@ -443,14 +460,17 @@ def test_a_page_may_ask_nobody_and_names_cannot_be_code(folders, tmp_path, brows
 
 
 def test_attributes_and_sizes_show_what_a_query_answers(folders, reader):
-    """One of an ordered axis is a line with its band and a table; two are a matrix, of which one value can be taken; sizes are bars of groups."""
+    """One of an ordered axis is a line with its band and a table; two are a matrix; one is taken for one code of another; sizes are bars of groups."""
     reader.opens(folders["ages"] / EXPLORER, "#first=age")
     reader.page.wait_for_selector("#chart svg g.mark-area path")
     assert reader.all("#chart svg g.mark-line path").count() == 1
     reader.page.select_option("#first", label="zone")
     reader.page.select_option("#second", label="age")
     reader.page.wait_for_selector("#chart svg g.mark-rect path >> nth=19")
-    reader.page.select_option("#only", label="4")
+    reader.page.select_option("#second", label="none")
+    for handle in ("to", "from"):
+        reader.all(f"#only-1-{handle}").fill("4")
+    assert reader.text("#only-1") == "4"
     row, answer = reader.all("#list tbody tr").nth(1), asked(folders["ages"], {"zone": "s", "age": "4"})
     shown = [f"{number:,}" for number in (answer.count, answer.low, answer.high)]
     assert row.locator("th, td").all_inner_texts()[:4] == ["s", *shown]
@@ -462,6 +482,133 @@ def test_attributes_and_sizes_show_what_a_query_answers(folders, reader):
     answer = asked(folders["homes"], {"size": "2"})
     shown = [f"{number:,}" for number in (answer.count, answer.low, answer.high)]
     assert row.locator("th, td").all_inner_texts()[:4] == ["2", *shown]
+
+
+def test_trips_with_attributes_have_a_map_and_a_choice_of_codes(folders, reader):
+    """Cards, map, list and chart are of the mode and the hours that are chosen, by list and by two handles that cannot pass each other."""
+    folder, name = folders["by mode"], NAMES["0203"]
+    reader.opens(folder / EXPLORER)
+    reader.types("here", name, "Enter")
+    reader.page.select_option("#only-2", label="car")
+    words = f"{name}, mode car"
+    assert reader.cards()[f"From {words}"][:2] == card_of(asked(folder, {"origin": "town=0203", "mode": "car"}))
+    reader.page.select_option("#first", label="hour")
+    reader.page.wait_for_selector("#chart svg g.mark-line path")
+    assert reader.all("#chart-list tbody tr").count() == 12
+    reader.all("#only-3-to").fill("5")
+    reader.all("#only-3-from").fill("7")
+    assert [reader.page.input_value(f"#only-3-{end}") for end in ("from", "to")] == ["5", "5"]
+    words += ", hour 5"
+    where = {"mode": "car", "hour": "hour=5"}
+    assert reader.cards()[f"From {words}"][:2] == card_of(asked(folder, {"origin": "town=0203"} | where))
+    assert reader.cards()[f"To {words}"][:2] == card_of(asked(folder, {"destination": "town=0203"} | where))
+    assert words in reader.text("#map-title")
+    assert words in reader.text("#list caption")
+    rows = reader.all("#list tbody tr")
+    town = rows.first.locator("small").inner_text().strip()
+    answer = asked(folder, {"origin": "town=0203", "destination": f"town={town}"} | where)
+    shown = [f"{number:,}" for number in (answer.count, answer.low, answer.high)]
+    assert rows.first.locator("td").all_inner_texts()[:3] == shown
+    reader.opens(folder / EXPLORER, reader.page.evaluate("location.hash"))
+    assert f"From {words}" in reader.cards()
+    reader.page.click("#clear")
+    assert list(reader.cards()) == ["Everything"]
+
+
+def test_several_areas_are_added_up(folders, reader):
+    """They are chosen by name or on the map, and each is left by its button; counts are those of all pairs, and whole counties are one area."""
+    folder = folders["drawn"]
+    reader.opens(folder / EXPLORER, "#level=4")
+    reader.page.check("#several")
+    for code in TOWNS[:2]:
+        reader.types("here", NAMES[code], "Enter")
+    reader.page.select_option("#clicks", label="where trips end")
+    for code in ("0203", "0105"):
+        reader.page.wait_for_selector("#map svg path")
+        reader.page.mouse.click(*reader.page.evaluate(SHAPE, TOWNS.index(code)))
+        reader.page.wait_for_function(
+            "name => document.getElementById('other-chosen').textContent.includes(name)", arg=NAMES[code]
+        )
+    pairs = [
+        asked(folder, {"origin": f"town={one}", "destination": f"town={two}"}).count
+        for one in TOWNS[:2]
+        for two in ("0203", "0105")
+    ]
+    count, interval, _ = next(iter(reader.cards().values()))
+    assert count == f"{sum(pairs):,}"
+    low, high = (int(end.replace(",", "")) for end in interval.split(", with")[0].split(" to "))
+    assert low <= sum(pairs) <= high
+    reader.all("#other-chosen button").first.click()
+    assert next(iter(reader.cards())) == f"From {NAMES['0101']} and {NAMES['0102']} to {NAMES['0105']}"
+    towns = "%7C".join(f"town/01/{town}" for town in TOWNS[:COLUMNS])
+    count, interval, _ = reader.page.evaluate(ASKS, f"#area={towns}")
+    assert (count, interval) == card_of(asked(folder, {"origin": "county=01"}))
+    reader.page.uncheck("#several")
+    assert reader.fields()[0] == NAMES[TOWNS[COLUMNS - 1]]
+
+
+def ends_of(interval: str) -> tuple[int, int]:
+    """Return low and high of an interval as a card shows it."""
+    low, high = interval.split(", with")[0].split(" to ")
+    return int(low.replace(",", "")), int(high.replace(",", ""))
+
+
+@pytest.mark.parametrize(("name", "axis", "is_equal"), [
+    ("ages", "age", True),
+    ("unbiased", "age", True),
+    ("homes", "size", True),
+    ("by mode", "hour", False),
+    ("walked by mode", "hour", False),
+    ("leaves by mode", "hour", False),
+])  # fmt: skip
+def test_every_range_is_what_a_query_answers(name, axis, is_equal, folders, reader):
+    """It has the count and the interval of a query; beyond 16 draws of noise, and where cells were dropped, the interval contains the query's."""
+    folder = open_folder(folders[name])
+    reader.opens(folder.path / EXPLORER)
+    number, levels = list(folder.axes).index(axis), folder.axes[axis]
+    codes = folder.ordered[axis].codes[len(levels) - 1]
+    for first, last in combinations_with_replacement(range(len(codes)), 2):
+        if last - first == len(codes) - 1:
+            continue
+        count, interval, title = reader.page.evaluate(ASKS, f"#only={number}.{len(levels)}.{first}.{last}")
+        answer = asked(
+            folder.path, {axis: f"{levels[-1]}={codes[first]}" + (f"..{codes[last]}" if first < last else "")}
+        )
+        assert count == card_of(answer)[0], title
+        if is_equal or first == last:
+            assert interval == card_of(answer)[1], title
+        else:
+            low, high = ends_of(interval)
+            assert low <= answer.low <= answer.high <= high, title
+
+
+@pytest.mark.parametrize("name", ["drawn", "by mode", "walked by mode", "leaves by mode"])
+def test_sums_of_areas_contain_what_a_query_adds_up(name, folders, reader):
+    """Of random areas of both ends, a mode and some hours, the page has the count of a query, and its interval or one that contains it."""
+    folder, chance, equal = folders[name], np.random.default_rng(1), 0
+    reader.opens(folder / EXPLORER)
+    for _ in range(100):
+        state, where = list[str](), dict[str, str]()
+        for end, axis in (("area", "origin"), ("to", "destination")):
+            level, codes = [("county", ["01", "02", "03"]), ("town", TOWNS)][chance.integers(2)]
+            areas = sorted(chance.choice(codes, min(chance.integers(5), len(codes) - 1), replace=False).tolist())
+            if areas:
+                paths = [f"{level}/{code[:2]}" + (f"/{code}" if level == "town" else "") for code in areas]
+                state.append(f"{end}={'%7C'.join(paths)}")
+                where[axis] = f"{level}={'+'.join(areas)}"
+        if name != "drawn":
+            mode, (first, last) = int(chance.integers(3)), sorted(chance.choice(12, 2, replace=False).tolist())
+            state.append(f"only=2.1.{mode}.{mode}" + (f"_3.4.{first}.{last}" if last - first < 11 else ""))
+            where |= {"mode": ["bus", "car", "walk"][mode], "hour": f"hour={first}..{last}"}
+        count, interval, title = reader.page.evaluate(ASKS, f"#{'&'.join(state)}")
+        answer = asked(folder, where)
+        assert count == card_of(answer)[0], title
+        if interval == card_of(answer)[1]:
+            equal += 1
+            continue
+        low, high = ends_of(interval)
+        assert low <= answer.low <= answer.high <= high, title
+    assert equal > 5
 
 
 def test_areas_that_share_a_code_are_told_apart(tmp_path, reader, own_home):

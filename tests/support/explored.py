@@ -32,9 +32,17 @@ SPEC: dict[str, Any] = {
     "noise": {"sampler": "table"},
 }
 DRAWN = {"labels": {"county": "county_name", "town": "town_name"}, "boundaries": "towns.geojson"}
+BY_MODE: dict[str, Any] = {  # what makes these trips ones by mode and hour
+    "input": SPEC["input"] | {"features": ["mode", "hour"]},
+    "hierarchy": dict.fromkeys(["origin", "destination"], SPEC["hierarchy"] | DRAWN)
+    | {"mode": ["car", "bus", "walk"], "hour": {"ordered": 12}},
+    "release": {"csv": False},
+    "dataset": "by-mode",
+    "expected_total": 6000,
+}
 
 
-def land_released(folder: Path, hierarchy: dict[str, Any], **keys: Any) -> Path:
+def land_released(folder: Path, of_areas: dict[str, Any], /, **keys: Any) -> Path:
     """Release the trips of the land with further keys of the hierarchy and the spec; TRELLIS_HOME must be set. Return the published folder."""
     folder.mkdir(parents=True, exist_ok=True)
     areas = [(town[:2], COUNTIES[int(town[:2]) - 1], town, NAMES[town]) for town in TOWNS]
@@ -49,8 +57,9 @@ def land_released(folder: Path, hierarchy: dict[str, Any], **keys: Any) -> Path:
     shares = chance.pareto(0.7, len(TOWNS) ** 2)
     pairs = chance.choice(len(TOWNS) ** 2, 6000, p=shares / shares.sum())
     homes, works = ([TOWNS[place] for place in of.tolist()] for of in divmod(pairs, len(TOWNS)))
-    pl.DataFrame({"home": homes, "work": works}).write_csv(folder / "trips.csv")
-    spec = SPEC | {"hierarchy": SPEC["hierarchy"] | hierarchy} | keys
+    modes, hours = chance.choice(["car", "bus", "walk"], 6000, p=[0.6, 0.3, 0.1]), chance.binomial(11, 0.4, 6000)
+    pl.DataFrame({"home": homes, "work": works, "mode": modes, "hour": hours}).write_csv(folder / "trips.csv")
+    spec = SPEC | {"hierarchy": SPEC["hierarchy"] | of_areas} | keys
     return release(spec_in(folder, spec), different_people=True).folder
 
 

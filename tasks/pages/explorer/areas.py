@@ -60,16 +60,17 @@ def names_of(folder: PublishedFolder, axis: str, paths: Sequence[Path]) -> list[
 
 def views_shown(
     estimate: Estimate, views: Sequence[ViewEntry], most_rows: int
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the views that have room, in their order, and those that have none.
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the views that have room, in their order, and sentences about those that have none.
 
     Args:
         most_rows: the most rows that they may have together.
     """
-    shown, left_out = list[dict[str, Any]](), list[dict[str, Any]]()
+    shown, left_out = list[dict[str, Any]](), list[str]()
     for view in views:
         if view.nonzero > most_rows or (rows := estimate.folder.table(view).columns).height > most_rows:
-            left_out.append({"name": view.name, "rows": view.nonzero, "file": view.path})
+            rows_there = f"{view.nonzero:,} rows"
+            left_out.append(f"The view {view.name} ({rows_there}) is not in this page; it is in {view.path}.")
             continue
         most_rows -= rows.height
         shown.append(

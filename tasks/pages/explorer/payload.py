@@ -5,20 +5,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from storage.errors import TrellisError
 from storage.releases.terms import COUNTS_POSITIVE
-from storage.tables import COUNT, ENDS
+from tasks.format.manifest import Manifest
 from tasks.pages.explorer.areas import axes_shown
-from tasks.pages.explorer.attributes import attributes
-from tasks.pages.explorer.trips import levels_that_fit, trips
-from tasks.released.boxes import Boxes
-from tasks.released.estimate import Estimate
+from tasks.pages.explorer.tables import tables_shown
 from tasks.released.families import estimate_of
 from tasks.released.sources.folder import PublishedFolder, open_folder
 from tasks.released.sources.published import FolderSource
-from tasks.tree.axis import AxisLevels
 from tasks.words.levels import description_of, source_of, title_of
 from tasks.words.protection import epsilon_in_words, unit_words
 
@@ -35,13 +29,10 @@ def payload(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> dict[str, An
     Raises:
         StoreError: a file is missing, or differs from what was published.
     """
-    estimate, kind = estimate_of(FolderSource(folder)), kind_of(folder)
-    if kind == "trips":
-        content, finest = trips(estimate, most_rows), folder.reached(levels_that_fit(estimate, most_rows) - 1)
-    else:
-        content, finest = attributes(estimate, most_rows)
+    estimate = estimate_of(FolderSource(folder))
+    content, finest = tables_shown(estimate, most_rows)
     axes, shapes = axes_shown(estimate, finest)
-    return {"kind": kind, "release": _release(estimate), "axes": axes, **content, "shapes": shapes}
+    return {"release": _release(folder.manifest), "axes": axes, **content, "shapes": shapes}
 
 
 def payload_text(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> str:
@@ -54,16 +45,7 @@ def embedded(folder: PublishedFolder) -> str:
     return payload_text(folder).replace("<", "\\u003c")
 
 
-def kind_of(folder: PublishedFolder) -> str:
-    """Return how a folder is shown: `trips` between areas, tables of `features`, those of trips among them, or groups by `sizes`."""
-    roles = tuple(folder.manifest.roles.values())
-    return "sizes" if "size" in roles else "trips" if roles == ENDS else "features"
-
-
-def _release(estimate: Estimate) -> dict[str, Any]:
-    manifest = estimate.folder.folder.manifest
-    everywhere: AxisLevels = (0,) * len(estimate.folder.folder.axes)
-    total = estimate.answers(Boxes(everywhere, tuple(np.zeros(1, dtype=np.int64) for _ in everywhere)))
+def _release(manifest: Manifest) -> dict[str, Any]:
     privacy, intervals = manifest.privacy, manifest.intervals
     one, many = unit_words(privacy.unit, privacy.max_records_per_unit)
     if manifest.counts_groups:
@@ -83,11 +65,6 @@ def _release(estimate: Estimate) -> dict[str, Any]:
         "kept": privacy.max_records_per_unit if privacy.bounded_by == "ingest" else None,
         "confidence": intervals.confidence,
         "signal_rate": intervals.signal_rate,
-        "total": {
-            COUNT: int(total.count[0]),
-            **{end: of[0] if of else None for end, of in total.ends().items()},
-            "exact": estimate.folder.folder.is_exact(everywhere),
-        },
         "supersedes": manifest.supersedes,
         "may_be_negative": COUNTS_POSITIVE in manifest.waived,
     }

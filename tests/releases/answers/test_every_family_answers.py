@@ -112,21 +112,23 @@ def test_rows_are_shown_everywhere_as_their_tables_have_them(folder: Path) -> No
     """The explorer, and CSV where there is one, show of each row the count and the interval of its table."""
     estimate, shown = estimate_in(folder), payload(open_folder(folder))
     numbers = ["count", "low", "high"]
-    for level in shown.get("levels", []):
-        table = estimate.folder.level_table(level["level"]).columns
-        assert [level[name] or [None] * table.height for name in numbers] == [table[name].to_list() for name in numbers]
-    for of_axes in shown.get("tables", []):
-        if not of_axes["source"].startswith("level "):
+    for table in shown["tables"]:
+        if not table["source"].startswith("level "):
             continue
-        levels = [0] * len(shown["axes"])
-        for axis, at in zip(of_axes["axes"], of_axes["at"], strict=True):
-            levels[axis] = at
-        index = dict(zip(of_axes["axes"], of_axes["index"], strict=True))
-        many = len(of_axes["count"])
-        areas = tuple(np.array(index.get(axis, [0] * many)) for axis in range(len(levels)))
-        found = estimate.answers(Boxes(tuple(levels), areas))
-        assert of_axes["count"] == found.count.tolist()
-        assert {end: of_axes[end] for end in ("low", "high")} == found.ends()
+        rows = [place for place, count in enumerate(table["count"]) if count]
+        if table["rows"]:
+            of_level = estimate.folder.level_table(table["rows"]["level"]).columns
+            assert [table["count"][place] for place in rows] == of_level["count"].to_list()
+            assert [table["rows"][end] for end in ("low", "high")] == [
+                of_level[end].to_list() for end in ("low", "high")
+            ]
+        sizes = [
+            len(axis["levels"][at - 1]["codes"]) if at else 1
+            for axis, at in zip(shown["axes"], table["at"], strict=True)
+        ]
+        found = estimate.answers(Boxes(tuple(table["at"]), np.unravel_index(np.arange(len(table["count"])), sizes)))
+        assert table["count"] == found.count.tolist()
+        assert {end: table[end] for end in ("low", "high")} == found.ends()
     if (folder / "counts.csv").exists():
         finest = pl.read_csv(folder / "counts.csv", infer_schema=False).select(numbers)
         table = estimate.folder.level_table(len(estimate.folder.levels) - 1).columns.select(numbers)

@@ -321,5 +321,5 @@ def test_pages_show_trips_and_their_attributes(made: Path) -> None:
     assert large is not None
     assert (large.axes, large.without_within) == (("origin", "destination"), True)
     shown = payload(folder)
-    assert shown["kind"] == "features"
-    assert {(0,), (1,), (2,), (3,), (0, 1), (0, 2), (1, 3), (2, 3)} <= {tuple(of["axes"]) for of in shown["tables"]}
+    assert shown["ends"] == [0, 1]
+    assert {*product((False, True), repeat=4)} == {tuple(map(bool, of["at"])) for of in shown["tables"]}

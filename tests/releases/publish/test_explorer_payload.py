@@ -110,34 +110,24 @@ def check_absent(folder: Path, most: int) -> None:
         assert bound is None or all(high is not None and high <= bound for high in highs), level
 
 
-def check_pairs(folder: Path, shown: dict[str, Any], most: int = 20) -> int:
-    """Assert that pairs without a row, and pairs whose axis levels no level has, are shown as a query answers; return how many were estimate.
+def check_tables(folder: Path, shown: dict[str, Any], most: int = 20) -> int:
+    """Assert that cells of tables, with a row and without, are shown as a query answers; return how many were asked about.
 
     Args:
-        folder: published, of trips.
+        folder: published.
         shown: what its explorer shows.
-        most: of each kind.
+        most: of each table.
     """
     estimate, chance, many = estimate_of(FolderSource(open_folder(folder))), np.random.default_rng(3), 0
-    for part in [*shown["levels"], *shown["crossed"]]:
-        sizes = [axis.areas(level) for axis, level in zip(estimate.folder.tree.axes, part["at"], strict=True)]
-        cells = [cell for cell in itertools.product(*map(range, sizes)) if all(part["at"])]
-        if "absent" in part:
-            rows = set(zip(part["from"], part["to"], strict=True)) if all(part["at"]) else set()
-            cells = [cell for cell in cells if cell not in rows]
-            highs = part["absent"]
-            got = (
-                [(0, None if highs[place] is None else 0, highs[place]) for place in range(len(cells))] if highs else []
-            )
-        else:
-            ends = [part[end] or [None] * len(cells) for end in ("low", "high")]
-            got = list(zip(part["count"], *ends, strict=True))
-        chosen = chance.permutation(len(got))[:most].tolist()
-        areas = zip(*(cells[place] for place in chosen), strict=True) if chosen else [[], []]
-        boxes = Boxes(tuple(part["at"]), tuple(np.array(of, dtype=np.int64) for of in areas))
+    for table in shown["tables"]:
+        sizes = [axis.areas(level) for axis, level in zip(estimate.folder.tree.axes, table["at"], strict=True)]
+        places = chance.permutation(len(table["count"]))[:most]
+        cells = places if table["cells"] is None else np.array(table["cells"], dtype=np.int64)[places]
+        boxes = Boxes(tuple(table["at"]), np.unravel_index(cells, sizes))
         answered = [answer(estimate.folder.folder, of) for of in _areas(estimate, boxes)]
-        assert [got[place] for place in chosen] == [(of.count, of.low, of.high) for of in answered], part["at"]
-        many += len(chosen)
+        got = [tuple((table[name] or {place: None})[place] for name in ("count", "low", "high")) for place in places]
+        assert got == [(of.count, of.low, of.high) for of in answered], table["at"]
+        many += len(got)
     return many
 
 
@@ -162,11 +152,9 @@ def test_pairs_are_shown_as_queries_answer(made, kind, tmp_path):
     for folder in (made(kind), without_noisy_counts(made(kind), tmp_path / "bare")):
         check_absent(folder, most=20)
     shown = payload(open_folder(made(kind)))
-    own, crossed = ([part["at"] for part in shown[parts]] for parts in ("levels", "crossed"))
-    pairs = [[one, other] for one in (1, 2, 3) for other in (1, 2, 3)]
-    assert sorted([*(at for at in own if all(at)), *crossed]) == pairs
+    assert sorted(table["at"] for table in shown["tables"]) == [[one, other] for one in range(4) for other in range(4)]
     # a histogram knows no other areas than those of the leaves that it has kept
-    assert check_pairs(made(kind), shown) > 40
+    assert check_tables(made(kind), shown) > 40
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -175,41 +163,46 @@ def test_levels_are_their_tables(made, kind):
     folder = made(kind)
     shown = payload(open_folder(folder))
     assert shown["left_out"] == []
-    for level in shown["levels"]:
-        table = pl.read_parquet(folder / f"counts/level_{level['level']}.parquet")
-        for name in ("count", "low", "high", "signal"):
-            assert (level[name] or [None] * table.height) == table[name].cast(int).to_list()
-        for axis, end, at in zip(shown["axes"], ("from", "to"), level["at"], strict=True):
-            assert (end in level) == (at > 0)
-            if at:
-                codes = axis["levels"][at - 1]["codes"]
-                column = f"{axis['name']}_{axis['levels'][at - 1]['name']}"
-                assert [codes[number] for number in level[end]] == table[column].to_list()
-    assert {(of["axis"], of["level"]) for of in shown["totals"]} == set(itertools.product((0, 1), (1, 2, 3)))
-    for of in shown["totals"]:
-        levels = shown["axes"][of["axis"]]["levels"]
-        assert len(of["count"]) == len(levels[of["level"] - 1]["codes"])
-        assert sum(of["count"]) == shown["release"]["total"]["count"]
-        if of["level"] > 1:
-            above, own = levels[of["level"] - 2]["codes"], levels[of["level"] - 1]
-            assert all(code.startswith(above[held]) for code, held in zip(own["codes"], own["parent"], strict=True))
+    listed = [of for of in shown["tables"] if of["rows"]]
+    assert len(listed) == sum(all(of["at"]) and of["source"] != "sum of leaves" for of in shown["tables"])
+    for level in listed:
+        table = pl.read_parquet(folder / f"counts/level_{level['rows']['level']}.parquet")
+        rows = [place for place, count in enumerate(level["count"]) if count]
+        assert [level["count"][place] for place in rows] == table["count"].to_list()
+        signal = table["signal"].cast(int).to_list()
+        assert (level["signal"] is None) == (signal[0] is None)
+        assert level["signal"] is None or [level["signal"][place] for place in rows] == signal
+        for end in ("low", "high"):
+            assert (level["rows"][end] or [None] * table.height) == table[end].to_list()
+        sizes = [len(axis["levels"][at - 1]["codes"]) for axis, at in zip(shown["axes"], level["at"], strict=True)]
+        for axis, at, areas in zip(shown["axes"], level["at"], np.unravel_index(rows, sizes), strict=True):
+            of = axis["levels"][at - 1]
+            assert [of["codes"][area] for area in areas] == table[f"{axis['name']}_{of['name']}"].to_list()
+    total = shown["tables"][0]["count"]
+    for of in [of for of in shown["tables"] if all(of["at"]) is False]:
+        assert [sum(of["count"])] == total
+    for levels in [axis["levels"] for axis in shown["axes"]]:
+        for above, own in itertools.pairwise(levels):
+            held = [above["codes"][area] for area in own["parent"]]
+            assert all(code.startswith(parent) for code, parent in zip(own["codes"], held, strict=True))
 
 
 def test_what_has_no_room_is_named(made, library):
-    """Coarse levels come first; those that do not fit are listed with their rows and files, and a sentence names tables of attributes."""
+    """Coarse levels come first; of those that do not fit a sentence says how many rows they have and where, and of tables why."""
     folder = made("trips")
     whole = payload(open_folder(folder))
-    rows = [len(level["count"]) for level in whole["levels"]]
-    found = payload(open_folder(folder), most_rows=sum(rows[:5]))
-    assert found["levels"] == whole["levels"][:5]
-    left_out = [(of["level"], of["rows"], of["at"]) for of in found["left_out"]]
-    assert left_out == [(5, rows[5], [2, 3]), (6, rows[6], [3, 3])]
-    assert all((folder / of["file"]).is_file() for of in found["left_out"])
-    assert [len(axis["levels"][2]["codes"]) for axis in found["axes"]] == [0, 0]
-    assert {(of["axis"], of["level"]) for of in found["totals"]} == {(0, 1), (0, 2), (1, 1), (1, 2)}
-    found = payload(open_folder(library["walked"].folder), most_rows=30)
-    assert sum(len(table["count"]) for table in found["tables"]) <= 30
-    [told] = found["tables_left_out"]
+    taken = [
+        sum(map(bool, of["count"])) if of["source"] != "sum of leaves" else len(of["count"]) for of in whole["tables"]
+    ]
+    place = next(place for place, of in enumerate(whole["tables"]) if of["at"] == [3, 3])
+    found, rows = payload(open_folder(folder), most_rows=sum(taken[: place + 1]) - 1), taken[place]
+    assert [of["at"] for of in found["tables"]][:place] == [of["at"] for of in whole["tables"]][:place]
+    assert (folder / "counts/level_6.csv").is_file()
+    words = "origin municipality by destination municipality"
+    assert f"Counts of {words} ({rows} rows) are not in this page; they are in counts/level_6.csv." in found["left_out"]
+    found = payload(open_folder(library["walked"].folder), most_rows=31)
+    assert sum(len(table["count"]) for table in found["tables"]) <= 31
+    [told] = found["left_out"]
     assert told.startswith("Tables of zone by age, zone by age_3, zone by age_2 are left out")
 
 
@@ -261,7 +254,7 @@ def test_ordered_attributes_are_shown_with_their_deviations(library, place, kind
         folder = people_released(place, privacy=privacy, **OF_PEOPLE[kind]).folder
     check_absent(folder, most=20)
     found = payload(open_folder(folder))
-    assert {tuple(table["axes"]) for table in found["tables"]} == {(0,), (1,), (0, 1)}
+    assert {tuple(map(bool, table["at"])) for table in found["tables"]} == {*itertools.product((False, True), repeat=2)}
     is_unbiased = kind not in {"walked", "leaves"}
     assert all((table["sd"] is not None) == is_unbiased for table in found["tables"])
 
@@ -286,8 +279,8 @@ def test_numbers_of_groups_are_shown_by_region_and_size(library, place, kind):
         ]
     for folder in folders:
         found = payload(open_folder(folder))
-        assert found["kind"] == "sizes"
-        assert [table["at"] for table in found["tables"] if table["axes"] == [0, 1]] == [[2, 1], [1, 1]]
+        assert found["ends"] is None
+        assert [table["at"] for table in found["tables"] if all(table["at"])] == [[2, 1], [1, 1]]
 
 
 @pytest.mark.parametrize("mechanism", ["cbdp", pytest.param("inftda_reconciled", marks=pytest.mark.thorough)])
@@ -295,9 +288,9 @@ def test_tables_of_views_are_shown(place, mechanism):
     """A table that a view has is the view's, and others are summed."""
     folder = Town(place).release(mechanism=mechanism)
     found = payload(open_folder(folder))
-    sources = {(tuple(table["axes"]), tuple(table["at"])): table["source"] for table in found["tables"]}
-    wanted = {(0,): [(2,)], (0, 1): [(1, 1), (2, 2), (2, 1), (1, 2)]}
-    found_in = [sources[axes, at] for axes, levels in wanted.items() for at in levels]
+    sources = {tuple(table["at"]): table["source"] for table in found["tables"]}
+    others = [0] * (len(found["axes"]) - 2)
+    found_in = [sources[*at, *others] for at in ((2, 0), (1, 1), (2, 2), (2, 1), (1, 2))]
     assert found_in == ["view living", "view pairs", "level 4", "level 3", "sum of leaves"]
     living = pl.read_parquet(folder / "views/living.parquet").select("count", "low", "high").to_dict(as_series=False)
     [table] = [table for table in found["tables"] if table["source"] == "view living"]
@@ -314,11 +307,15 @@ def test_a_release_without_rows_has_a_bound_for_what_is_not_there(place, monkeyp
     keys = {"hierarchy": {"table": "data/codebook.csv", "levels": ["region", "town"]}, "noise": {}} | WITHOUT_ACCOUNTANT
     keys |= {"release": {"tree": "destination", "finest": "town"}, "mechanism": "stability_histogram"}
     found = payload(open_folder(release({**TRIPS, **keys}).folder))
-    assert [level["count"] for level in found["levels"]][1:] == [[]] * 4
+    total, *others = found["tables"]
+    assert [table["count"] for table in others] == [[]] * 8
     assert [len(level["codes"]) for axis in found["axes"] for level in axis["levels"]] == [0] * 4
-    assert found["levels"][-1]["absent_high"] > 0
-    assert [total["count"] for total in found["totals"]] == [[]] * 4
-    assert found["release"]["total"] == {"count": 0, "low": None, "high": None, "exact": False}
+    assert {name: total[name] for name in ("count", "low", "high", "exact")} == {
+        "count": [0],
+        "low": None,
+        "high": None,
+        "exact": False,
+    }
 
 
 # the maps of a report --------------------------------------------------------------------------------------------------
@@ -358,7 +355,7 @@ def test_maps_say_what_queries_and_the_explorer_say(made, kind):
         for code, cells in rows.items():
             answer = asked(folder, {axis: f"{levels[level - 1]['name']}={code}"})
             assert cells == [f"{value:,}" for value in (answer.count, answer.low, answer.high)]
-        of_axis = next(of for of in data["totals"] if (of["axis"], of["level"]) == (number, level))
+        of_axis = next(of for of in data["tables"] if of["at"] == [level if axis == number else 0 for axis in range(2)])
         shown = zip(levels[level - 1]["codes"], of_axis["count"], of_axis["low"], strict=True)
         assert drawn == {code: kind_of(count, low) for code, count, low in shown}
         assert ("the 90% intervals of their totals reach 0." in figure) == ("noise" in drawn.values())

@@ -1,16 +1,21 @@
-// The areas of trips, and what the page says of them: the answers about pairs and totals, as `trellis query` gives them.
+// The areas of both ends of trips.
 
 import { NO_NAME, data, nameOf } from "./base.js";
 
 export const FROM = 0;
 export const TO = 1;
 
-/** Return all areas, coarse to fine, each once: `at` has its number on each axis, or null where the axis has no such area. */
+/** Return the axis of an end. */
+export function axisOf(end) {
+  return data.ends[end];
+}
+
+/** Return all areas, coarse to fine, each once: `at` has its number at each end, or null where the end has no such area. */
 function areasOfBothEnds() {
   const byKey = new Map();
-  data.axes.forEach((axis, end) => {
+  data.ends.forEach((number, end) => {
     let above = [];
-    axis.levels.forEach((of, place) => {
+    data.axes[number].levels.forEach((of, place) => {
       const own = of.codes.map((code, at) => {
         const parent = place ? above[of.parent[at]] : null;
         const path = parent ? [...parent.path, code] : [code];
@@ -50,7 +55,7 @@ function entitle(every) {
   }
 }
 
-export const areas = data.kind === "trips" ? areasOfBothEnds() : [];
+export const areas = data.ends ? areasOfBothEnds() : [];
 const byPlace = new Map(areas.flatMap((area) => area.at.map((at, end) => [`${end}:${area.depth}:${at}`, area])));
 
 /** Return an area by its number at a level of an end. */
@@ -58,112 +63,30 @@ export function areaAt(end, depth, at) {
   return byPlace.get(`${end}:${depth}:${at}`);
 }
 
-/** Return an area as an address names it; null if there is none. */
-export function areaNamed(text) {
-  return areas.find((area) => addressOf(area) === text) ?? null;
+/** Return the areas that an address names. */
+export function areasNamed(text) {
+  return areas.filter((area) => text === addressOf([area]) || text?.split("|").includes(addressOf([area])));
 }
 
-/** Return how an address names an area. */
-export function addressOf(area) {
-  return area.key.replaceAll("\u0000", "/");
+/** Return how an address names areas. */
+export function addressOf(chosen) {
+  return chosen.map((area) => area.key.replaceAll("\u0000", "/")).join("|");
 }
 
-/** Return the levels that list pairs of areas. */
-export function levelsOfPairs() {
-  return data.levels.filter((level) => level.at.every(Boolean) && level.count.length);
-}
+/** Tables that a list of pairs may be of: those of the release's levels, and of ends that are equally deep. */
+export const pairsListed = data.tables.flatMap((table) => {
+  const [one, other] = (data.ends ?? []).map((axis) => table.at[axis]);
+  const arePairs = one && other && table.at.every((level, axis) => !level || data.ends.includes(axis)) && table.count.length;
+  return arePairs && (table.rows || one === other) ? [{ table, at: [one, other], name: String(table.rows?.level ?? `${one}-${other}`) }] : [];
+});
 
-/** Return the levels that list the other ends of trips that begin (or end) in areas as coarse as this one. */
-export function levelsFor(area, direction) {
-  return data.levels.filter((level) => level.at[direction] === area.depth && level.at[1 - direction] > 0);
-}
-
-/** Return the level to begin with: that of the report's largest flows, as far as it lists pairs. */
-export function firstLevel() {
-  const levels = levelsOfPairs();
-  return levels.find((level) => level.level === data.first) ?? levels.at(0);
-}
-
-/** Return the rows of a level that begin (or end) in an area, the largest first: their places in its columns. */
-export function rowsFrom(level, direction, at) {
-  level.rowsOf ??= [new Map(), new Map()];
-  const known = level.rowsOf[direction];
-  if (!known.size) {
-    const ends = direction === FROM ? level.from : level.to;
-    ends.forEach((end, row) => {
-      if (!known.has(end)) known.set(end, []);
-      known.get(end).push(row);
-    });
-    for (const rows of known.values()) rows.sort((one, two) => level.count[two] - level.count[one]);
-  }
-  return known.get(at) ?? [];
-}
-
-/** Return the answer about a pair of areas; null where the page does not hold it. A pair that was picked from a list has the interval of its row. */
-export function answerOf(from, to, picked = false) {
-  const [one, two] = [from.at[FROM], to.at[TO]];
-  if (one === null || two === null) return null;
-  const has = (part) => part.at[FROM] === from.depth && part.at[TO] === to.depth;
-  const level = data.levels.find(has);
-  const crossed = data.crossed.find(has);
-  const place = one * sizeOf(TO, to.depth) + two;
-  if (!level && !crossed) return null;
-  if (!level) {
-    const [low, high] = [crossed.low, crossed.high].map((ends) => (ends ? ends[place] : null));
-    return { count: crossed.count[place], low, high, exact: crossed.exact };
-  }
-  const row = rowsFrom(level, FROM, one).find((candidate) => level.to[candidate] === two);
-  if (row === undefined) return { ...withoutRow(level, one, two), level, signal: false, lacksRow: true };
-  const asked = level.asked_low && level.asked_low[row] !== null && !(picked && level.promise === "rows");
-  return {
-    count: level.count[row],
-    exact: level.exact,
-    ofRows: !asked && level.promise === "rows" && !level.exact,
-    low: asked ? level.asked_low[row] : (level.low?.[row] ?? null),
-    high: asked ? level.asked_high[row] : (level.high?.[row] ?? null),
-    signal: level.signal ? Boolean(level.signal[row]) : null,
-    level,
-    note: asked || !level.low || level.exact ? "" : ROWS_ONLY,
-  };
-}
-
-const ROWS_ONLY =
-  "The list and the map show counts before they are chosen, so the range is that of the list. If you had this question before you looked, type the areas above: their range is for that.";
-
-function sizeOf(end, depth) {
-  return data.axes[end].levels[depth - 1].codes.length;
-}
-
-/** Return the answer about a pair that has no row: a count of 0. */
-function withoutRow(level, from, to) {
-  const note = "The release has no row for this pair, which stands for a count of 0.";
-  if (!level.absent) {
-    const more = level.absent_high === null ? "" : ` Of no such pair does \`trellis query\` state more.`;
-    return { count: 0, low: level.absent_high === null ? null : 0, high: level.absent_high, note: note + more };
-  }
-  const across = sizeOf(TO, level.at[TO]);
-  const place = from * across + to;
-  const before = level.from.reduce((sum, own, row) => sum + (own * across + level.to[row] < place), 0);
-  const high = level.absent[place - before];
-  return { count: 0, low: high === null ? null : 0, high, note };
-}
-
-/** Return the answer about all trips from an area, or to it; null where the page does not hold it. */
-export function totalOf(area, direction) {
-  const totals = data.totals.find((one) => one.axis === direction && one.level === area.depth);
-  const at = area.at[direction];
-  if (!totals || at === null || totals.count[at] === null) return null;
-  return { count: totals.count[at], low: totals.low?.[at] ?? null, high: totals.high?.[at] ?? null, exact: totals.exact };
-}
-
-/** Return whether the number of a row is certainly no noise alone: it stands out, and its range does not reach 0. */
-export function isClear(level, row) {
-  const reachesZero = !level.exact && (level.low?.[row] ?? 1) <= 0;
-  return (!level.signal || Boolean(level.signal[row])) && !reachesZero;
-}
-
-/** Return whether the trips of a row stay within the coarser one of its areas. */
-export function isWithin(level, row) {
-  level.rowsWithin ??= new Set(level.within);
-  return level.rowsWithin.has(row);
+/** Return whether trips between two areas stay within the coarser one. */
+export function isWithin(from, to) {
+  const depth = Math.min(from.depth, to.depth);
+  const [one, two] = [from, to].map((area) => {
+    let above = area;
+    while (above.depth > depth) above = above.parent;
+    return above;
+  });
+  return data.twins[depth - 1]?.[one.at[FROM]] === two.at[TO];
 }

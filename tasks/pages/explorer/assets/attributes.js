@@ -1,223 +1,258 @@
-// Features, ordered axes and group sizes: choose one or two attributes, and see a chart and the table behind it.
+// Attributes: restrict everything to some codes, and see a chart of one or two attributes with the table behind it.
 
-import { MOST_IN_MATRIX, address, announce, called, capital, card, counted, data, fill, interval, make, number, peak, percent, release, spoken, tableOf } from "./base.js";
-import { showViews } from "./views.js";
+import { MOST_IN_MATRIX, announce, called, capital, card, counted, data, fill, interval, make, number, peak, percent, release, spoken, tableOf } from "./base.js";
 import { barsOf, draw, lineOf, matrixOf, widthOf } from "./charts.js";
+import { answerTo, finestOf, hasRows, isClear, rowsBy, sizeOf, within } from "./tables.js";
+import { actions, attributeTitle, attributes, chosen, onlyTitle, onlyWords, setsFor } from "./state.js";
 
 const FIRST_ROWS = 60; // of a table before more are asked for
 const LONGEST_BARS = 60;
-const chosen = { first: 0, second: null, only: null, shown: FIRST_ROWS };
+const MOST_OPEN = 6; // attributes whose choices are open from the start
 
-/** Return what a table is about: its attributes with their levels. */
-function attributesOf(table) {
-  return table.axes.map((axis, place) => ({ axis, level: table.at[place] }));
+/** Every attribute at every level of which the page has a table. */
+const every = attributes.flatMap((axis) => [...Array(finestOf(axis)).keys()].map((place) => ({ axis, level: place + 1 }))).filter((one) => hasRows([[one.axis, one.level]], setsFor([], [])));
+
+function labelOf({ axis, level }, at) {
+  return called(data.axes[axis], level, at);
 }
 
-function attributeTitle({ axis, level }) {
-  const of = data.axes[axis];
-  const { name, called: word, codes } = of.levels[level - 1];
-  if (name.startsWith(`${of.name}_`)) return `${of.name} in ${codes.length} groups`;
-  return of.levels.length === 1 || name === of.name ? of.name : `${of.name} by ${word}`;
+function isOrdered(axis) {
+  return data.axes[axis].ordered || data.axes[axis].role === "size";
 }
 
-function sameAttribute(one, two) {
-  return one && two && one.axis === two.axis && one.level === two.level;
+/** Restrict everything to the codes from one to another of a level, or to none. */
+function restrict(axis, only) {
+  if (only) chosen.only.set(axis, only);
+  else chosen.only.delete(axis);
+  actions.show();
 }
 
-/** Return every attribute that has a table of its own or with another. */
-function allAttributes() {
-  const every = [];
-  for (const table of data.tables) {
-    for (const one of attributesOf(table)) if (!every.some((two) => sameAttribute(one, two))) every.push(one);
+/** Return the choice of one code of an attribute, or all. */
+function oneCode(axis) {
+  const levels = every.filter((one) => one.axis === axis);
+  const codes = (one) => [...Array(sizeOf(axis, one.level)).keys()].map((at) => make("option", { value: `${one.level}.${at}` }, labelOf(one, at)));
+  const change = (event) => {
+    const [level, first] = event.target.value.split(".").map(Number);
+    restrict(axis, level ? { level, first, last: first } : null);
+  };
+  const groups = levels.length > 1 ? levels.map((one) => make("optgroup", { label: attributeTitle(one) }, ...codes(one))) : levels.flatMap(codes);
+  const select = make("select", { id: `only-${axis}`, onchange: change }, make("option", { value: "" }, "all"), ...groups);
+  const show = () => {
+    const only = chosen.only.get(axis);
+    select.value = only ? `${only.level}.${only.first}` : "";
+  };
+  return { show, part: make("div", {}, make("label", { for: select.id }, data.axes[axis].name), select) };
+}
+
+/** Return the choice of a range of an ordered attribute by two handles. */
+function twoHandles(axis) {
+  const { level } = every.findLast((one) => one.axis === axis);
+  const last = sizeOf(axis, level) - 1;
+  const words = make("output", { id: `only-${axis}` });
+  const value = () => handles.map((handle) => Number(handle.value));
+  const say = () => {
+    const [from, to] = value();
+    const labels = [from, to].map((at) => labelOf({ axis, level }, at));
+    words.textContent = from === 0 && to === last ? "all" : from === to ? labels[0] : labels.join(" to ");
+    handles.forEach((handle, place) => handle.setAttribute("aria-valuetext", labels[place]));
+    track.style.setProperty("--from", `${(100 * from) / last}%`);
+    track.style.setProperty("--to", `${(100 * to) / last}%`);
+  };
+  const move = (place) => () => {
+    const [from, to] = value();
+    if (from > to) handles[place].value = place ? from : to; // one handle stops at the other
+    handles[0].style.zIndex = value()[0] === last ? 1 : 0; // so that two at the end can be parted
+    say();
+  };
+  const change = () => {
+    const [from, to] = value();
+    restrict(axis, from === 0 && to === last ? null : { level, first: from, last: to });
+  };
+  const handles = ["from", "to"].map((text, place) =>
+    make("input", { type: "range", id: `only-${axis}-${text}`, min: 0, max: last, step: 1, value: place * last, "aria-label": `${data.axes[axis].name}, ${text}`, oninput: move(place), onchange: change }),
+  );
+  const track = make("div", { class: "track" }, ...handles);
+  const show = () => {
+    const only = chosen.only.get(axis);
+    handles[0].value = only?.first ?? 0;
+    handles[1].value = only?.last ?? last;
+    move(0)();
+  };
+  return { show, part: make("div", { role: "group", "aria-label": data.axes[axis].name }, make("span", { class: "label" }, data.axes[axis].name, ": ", words), track) };
+}
+
+const restrictions = [];
+
+/** Return the attributes that the chart can have beside another one, by their places among all. */
+function besides(one) {
+  return [...every.keys()].filter((place) => every[place].axis !== one.axis && hasRows([one, every[place]].map(({ axis, level }) => [axis, level]), setsFor(...chosen.ends) ?? setsFor([], [])));
+}
+
+/** Show what is chosen in the controls of attributes. */
+function showControls() {
+  for (const one of restrictions) one.show();
+  const [first, second] = ["first", "second"].map((id) => document.getElementById(id));
+  first.selectedIndex = chosen.by[0];
+  const fit = besides(every[chosen.by[0]]);
+  second.replaceChildren(
+    make("option", { value: "", selected: chosen.by[1] === null }, "none"),
+    ...fit.map((place) => make("option", { value: place, selected: place === chosen.by[1] }, attributeTitle(every[place]))),
+  );
+}
+
+/** Return which codes of an attribute its chart shows: those to which everything is restricted, or all beside a single one. */
+function isInside({ axis, level }) {
+  const only = chosen.only.get(axis);
+  if (!only || only.first === only.last) return () => true;
+  const codes = [...Array(only.last - only.first + 1).keys()].map((place) => only.first + place);
+  if (only.level <= level) {
+    const inside = new Set(within(axis, only.level, codes, level));
+    return (at) => inside.has(at);
   }
-  return every.toSorted((one, two) => one.axis - two.axis || one.level - two.level);
+  return (at) => within(axis, level, [at], only.level).some((own) => codes.includes(own));
 }
 
-/** Return the table of one or two attributes, and the places of the attributes in it; null where the page has none. */
-function tableFor(one, two) {
-  for (const table of data.tables) {
-    const of = attributesOf(table);
-    if (two ? of.length === 2 : of.length === 1) {
-      if (sameAttribute(of[0], one) && (!two || sameAttribute(of[1], two))) return { table, places: [0, 1] };
-      if (two && sameAttribute(of[0], two) && sameAttribute(of[1], one)) return { table, places: [1, 0] };
-    }
-  }
-  return null;
+/** Return the rows of the chart, with the labels and the kinds that pictures need; null where the page does not hold them. */
+function rowsOfChart(by) {
+  const sets = setsFor(...chosen.ends);
+  const rows = sets && rowsBy(by.map(({ axis, level }) => [axis, level]), sets, true);
+  const inside = by.map(isInside);
+  return rows && rows
+    .filter(({ areas }) => areas.every((at, place) => inside[place](at)))
+    .map((row) => {
+      const label = by.map((one, place) => labelOf(one, row.areas[place])).join(", ");
+      const range = row.low === null || row.exact ? "" : ` (${interval(row.low, row.high)})`;
+      return { ...row, label, tooltip: `${label}: ${counted(row.count)}${range}`, kind: isClear(row) ? "signal" : "noise" };
+    });
 }
 
-function labelOf(attribute, at) {
-  return called(data.axes[attribute.axis], attribute.level, at);
-}
-
-/** Return the rows of a table as values, in the order of the first attribute's codes. */
-function rowsOf({ table, places }, attributes) {
-  return table.count
-    .map((count, row) => ({
-      at: table.index[places[0]][row],
-      other: attributes[1] ? table.index[places[1]][row] : null,
-      count,
-      low: table.low ? table.low[row] : null,
-      high: table.high ? table.high[row] : null,
-      sd: table.sd ? table.sd[row] : null,
-      signal: table.signal ? table.signal[row] : null,
-    }))
-    .map((row) => ({ ...row, kind: !table.exact && (row.signal === 0 || (row.low !== null && row.low <= 0)) ? "noise" : "signal" }))
-    .toSorted((one, two) => one.at - two.at || one.other - two.other);
-}
-
-/** Show the chart and the table of the chosen attributes. */
-export function showAttributes() {
-  const attributes = allAttributes();
-  const first = attributes[chosen.first];
-  const second = chosen.second === null ? null : attributes[chosen.second];
-  const inTable = tableFor(first, second);
-  const only = document.getElementById("only-part");
-  only.hidden = !second || !inTable;
-  if (!inTable) {
-    fill("answer", make("p", {}, "This page has no table of these two attributes. The tables of the release may have it."));
-    fill("list");
-    document.getElementById("chart-part").hidden = true;
+/** Show the chart and the table of the chosen attributes, about what else is chosen; `where` ends their title. */
+export function showAttributes(where, what) {
+  showControls();
+  const by = chosen.by.filter((place) => place !== null).map((place) => every[place]);
+  const rows = rowsOfChart(by);
+  const list = data.ends ? "chart-list" : "list";
+  const part = document.getElementById("chart-part");
+  part.hidden = !rows;
+  if (!rows) {
+    fill(list, make("p", {}, "This page has no table of all of this. The tables of the release may have it."));
     return;
   }
-  let rows = rowsOf(inTable, [first, second]);
-  if (second) {
-    const values = [...new Set(rows.map((row) => row.other))].toSorted((one, two) => one - two);
-    const select = document.getElementById("only");
-    select.replaceChildren(
-      make("option", { value: "", selected: chosen.only === null }, "all, as a matrix"),
-      ...values.map((at) => make("option", { value: at, selected: at === chosen.only }, labelOf(second, at))),
-    );
-    if (chosen.only !== null) rows = rows.filter((row) => row.other === chosen.only);
-  }
-  const isMatrix = second && chosen.only === null;
-  const where = second && !isMatrix ? ` where ${attributeTitle(second)} is ${labelOf(second, chosen.only)}` : "";
-  const title = `${capital(release.many)} by ${attributeTitle(first)}${isMatrix ? ` and ${attributeTitle(second)}` : ""}${where}`;
-  const labelled = rows.map((row) => {
-    const name = labelOf(first, row.at) + (isMatrix ? `, ${labelOf(second, row.other)}` : "");
-    return { ...row, label: name, tooltip: `${name}: ${counted(row.count)}${row.low === null || inTable.table.exact ? "" : ` (${interval(row.low, row.high)})`}`, exact: inTable.table.exact };
-  });
-  drawAttributes(labelled, first, second, title, isMatrix);
-  const heads = [attributeTitle(first), ...(isMatrix ? [attributeTitle(second)] : []), release.many];
+  const title = `${capital(release.many)} by ${by.map(attributeTitle).join(" and ")}${where}${onlyTitle(by)}`;
+  drawAttributes(rows, by, title, what);
   const bounds = rows.some((row) => row.low !== null) ? ["low", "high"] : [];
   const deviations = rows.some((row) => row.sd !== null) ? ["sd"] : [];
-  const pick = (row) =>
-    make(
-      "button",
-      { type: "button", class: "link", onclick: () => showRow(row, first, second, where) },
-      labelOf(first, row.at),
-    );
-  const cells = rows.slice(0, chosen.shown).map((row) => [
+  const pick = (row) => make("button", { type: "button", class: "link", onclick: () => showRow(row, by, what) }, labelOf(by[0], row.areas[0]));
+  const isMarked = rows.some((row) => row.signal !== null);
+  const cells = rows.slice(0, chosen.charted).map((row) => [
     pick(row),
-    ...(isMatrix ? [labelOf(second, row.other)] : []),
+    ...by.slice(1).map((one) => labelOf(one, row.areas[1])),
     row.count,
     ...(bounds.length ? [row.low ?? "–", row.high ?? "–"] : []),
     ...(deviations.length ? [row.sd === null ? "–" : +row.sd.toPrecision(3)] : []),
-    row.kind === "noise" ? "may be noise" : row.low === null && row.signal === null && !inTable.table.exact ? "unknown" : "yes",
+    row.kind === "noise" ? "may be noise" : row.low === null && row.signal === null && !row.exact ? "unknown" : "yes",
   ]);
   const more = () => {
-    chosen.shown *= 4;
-    showAttributes();
+    chosen.charted *= 4;
+    actions.show();
   };
+  const sources = [...new Set(rows.map((row) => row.table?.source ?? "sums of tables"))].join(", ");
   fill(
-    "list",
-    tableOf(title, [...heads, ...bounds, ...deviations, inTable.table.signal ? "stands out" : "above 0"], cells, bounds.length ? `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.` : ""),
-    rows.length > chosen.shown ? make("button", { type: "button", class: "more", onclick: more }, "Show more rows") : null,
-    make("p", { class: "note" }, `Numbers from: ${inTable.table.source}. Choose a row to read and quote it.`),
+    list,
+    tableOf(title, [...by.map(attributeTitle), release.many, ...bounds, ...deviations, isMarked ? "stands out" : "above 0"], cells, bounds.length ? `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.` : ""),
+    rows.length > chosen.charted ? make("button", { type: "button", class: "more", onclick: more }, "Show more rows") : null,
+    make("p", { class: "note" }, `Numbers from: ${sources}. Choose a row to read and quote it.`),
   );
-  fill("answer", card("Everything", "in all", release.total));
-  const attributesNow = attributes.map((one) => attributeTitle(one));
-  announce(`${title}: ${number(rows.length)} rows.`);
-  address.write({ first: attributesNow[chosen.first], second: second ? attributesNow[chosen.second] : null, only: chosen.only });
+  if (!data.ends) announce(`${title}: ${number(rows.length)} rows.`);
+}
+
+/** Show everything, or what it is restricted to, as a card. */
+export function showTotal() {
+  const total = answerTo(setsFor([], []));
+  const words = onlyWords();
+  fill("answer", total ? card(words ? capital(words.slice(6)) : "Everything", words ? words.slice(1) : "in all", total) : make("p", {}, "This page has no table of all of this. The tables of the release may have it."));
 }
 
 /** Show one row as a card. */
-function showRow(row, first, second, where) {
-  const is = (attribute, at) => `${attributeTitle(attribute)} ${labelOf(attribute, at)}`;
-  const both = second && row.other !== null ? ` and ${is(second, row.other)}` : where;
-  const what = `with ${is(first, row.at)}${second ? both : ""}`;
-  const note = row.sd === null ? "" : `Standard deviation: ${+row.sd.toPrecision(3)}.`;
-  const answer = { ...row, signal: row.signal === null ? null : Boolean(row.signal), note };
-  fill("answer", card(capital(what.slice(5)), what, answer));
+function showRow(row, by, where) {
+  const own = by.map((one, place) => `${attributeTitle(one)} ${labelOf(one, row.areas[place])}`);
+  const what = `${where}with ${own.join(" and ")}${onlyWords(by).replace(" with ", " and ")}`;
+  const note = [row.note, row.sd === null ? "" : `Standard deviation: ${+row.sd.toPrecision(3)}.`].filter(Boolean).join(" ");
+  const answer = { ...row, note };
+  fill("answer", card(capital(what.replace(/^with /, "")), what, answer));
   document.getElementById("answer").scrollIntoView({ block: "nearest" });
   announce(`${what}: ${spoken(answer)}.`);
 }
 
-function drawAttributes(rows, first, second, title, isMatrix) {
+function drawAttributes(rows, by, title, what) {
   const part = document.getElementById("chart-part");
-  part.hidden = false;
+  const [first, second] = by;
   document.getElementById("chart-title").textContent = title;
   const width = widthOf("chart");
-  const ordered = data.axes[first.axis].ordered || data.axes[first.axis].role === "size";
   const description = `${title}. The table has the same numbers.`;
-  document.getElementById("chart-keys").hidden = !isMatrix;
-  if (isMatrix) {
-    const labels = [first, second].map((attribute, place) => {
-      const numbers = [...new Set(rows.map((row) => (place ? row.other : row.at)))].toSorted((one, two) => one - two);
+  document.getElementById("chart-keys").hidden = !second;
+  if (second) {
+    const labels = by.map((attribute, place) => {
+      const numbers = [...new Set(rows.map((row) => row.areas[place]))].toSorted((one, two) => one - two);
       return numbers.map((at) => labelOf(attribute, at));
     });
     if (peak(labels.map((of) => of.length), 0) > MOST_IN_MATRIX * 2) {
-      part.hidden = true;
+      part.hidden = !data.ends;
+      fill("chart");
       return;
     }
     const cells = rows.map((row, at) => ({
       at,
-      row: labelOf(first, row.at),
-      column: labelOf(second, row.other),
+      row: labelOf(first, row.areas[0]),
+      column: labelOf(second, row.areas[1]),
       count: Math.max(row.count, 0),
       kind: row.kind,
       label: row.tooltip,
     }));
-    draw("chart", matrixOf(cells, labels[0], labels[1], [attributeTitle(first), attributeTitle(second)], width), description, (cell) =>
-      showRow(rows[cell.at], first, second, ""),
-    );
-  } else if (ordered && data.kind !== "sizes") {
+    draw("chart", matrixOf(cells, labels[0], labels[1], by.map(attributeTitle), width), description, (cell) => showRow(rows[cell.at], by, what));
+  } else if (data.axes[first.axis].ordered && data.axes[first.axis].role !== "size") {
     draw("chart", lineOf(rows, attributeTitle(first), width), description);
   } else {
-    const few = ordered ? rows.slice(0, LONGEST_BARS) : rows.toSorted((one, two) => two.count - one.count).slice(0, LONGEST_BARS);
+    const few = isOrdered(first.axis) ? rows.slice(0, LONGEST_BARS) : rows.toSorted((one, two) => two.count - one.count).slice(0, LONGEST_BARS);
     draw("chart", barsOf(few, release.many, width), description);
   }
 }
 
-/** Begin with what the address of the page asks for. */
+/** Return the attributes of the chart as an address names them. */
+export function namesOfChart() {
+  const names = chosen.by.map((place) => (place === null ? null : attributeTitle(every[place])));
+  return { first: names[0], second: names[1] };
+}
+
+/** Choose the attributes of the chart by their names, or those to begin with; if the second does not go with the first, it is left. */
+export function chooseChart(names) {
+  const titles = every.map(attributeTitle);
+  const size = every.findIndex((one) => data.axes[one.axis].role === "size");
+  const finest = size < 0 ? every.findLastIndex((one) => one.axis === every[0]?.axis) : size;
+  const [one, other] = [names.first, names.second].map((name) => titles.indexOf(name));
+  chosen.by = [one < 0 ? finest : one, other < 0 ? null : other];
+  if (!besides(every[chosen.by[0]]).includes(chosen.by[1])) chosen.by[1] = null;
+}
+
+/** Begin the controls of attributes; return whether the page has any. */
 export function beginAttributes() {
+  if (!every.length) return false;
   document.getElementById("choose-attributes").hidden = false;
-  const attributes = allAttributes();
-  const titles = attributes.map(attributeTitle);
-  const [first, second, only] = ["first", "second", "only"].map((id) => document.getElementById(id));
-  first.replaceChildren(...titles.map((text) => make("option", {}, text)));
-  const others = () => {
-    const fit = attributes.map((one, place) => (place !== chosen.first && tableFor(attributes[chosen.first], one) ? place : null)).filter((place) => place !== null);
-    if (!fit.includes(chosen.second)) Object.assign(chosen, { second: null, only: null, shown: FIRST_ROWS });
-    second.replaceChildren(
-      make("option", { value: "", selected: chosen.second === null }, "none"),
-      ...fit.map((place) => make("option", { value: place, selected: place === chosen.second }, titles[place])),
-    );
-  };
-  const asked = address.read();
-  const finest = attributes.findLastIndex((one) => one.axis === attributes[0].axis);
-  chosen.first = titles.includes(asked.first) ? titles.indexOf(asked.first) : finest;
-  chosen.second = titles.includes(asked.second) ? titles.indexOf(asked.second) : null;
-  others();
-  if (data.kind === "sizes" && chosen.second === null && !asked.first) {
-    const size = attributes.findIndex((one) => data.axes[one.axis].role === "size");
-    if (size >= 0) chosen.first = size;
-    others();
+  const [first, second] = ["first", "second"].map((id) => document.getElementById(id));
+  if (data.ends) document.querySelector("label[for=first]").textContent = "Chart by";
+  first.replaceChildren(...every.map((one) => make("option", {}, attributeTitle(one))));
+  for (const axis of attributes.filter((own) => every.some((one) => one.axis === own) && sizeOf(own, finestOf(own)) > 1)) {
+    restrictions.push(isOrdered(axis) && sizeOf(axis, finestOf(axis)) > 2 ? twoHandles(axis) : oneCode(axis));
   }
-  chosen.only = asked.only && chosen.second !== null ? Number(asked.only) : null;
-  first.selectedIndex = chosen.first;
-  first.addEventListener("change", () => {
-    Object.assign(chosen, { first: first.selectedIndex, only: null, shown: FIRST_ROWS });
-    others();
-    showAttributes();
-  });
-  second.addEventListener("change", () => {
-    Object.assign(chosen, { second: second.value === "" ? null : Number(second.value), only: null, shown: FIRST_ROWS });
-    showAttributes();
-  });
-  only.addEventListener("change", () => {
-    chosen.only = only.value === "" ? null : Number(only.value);
-    showAttributes();
-  });
-  showAttributes();
-  showViews();
+  fill("only-parts", ...restrictions.map(({ part }) => part));
+  document.getElementById("only-part").open = restrictions.length <= MOST_OPEN;
+  document.getElementById("only-part").hidden = !restrictions.length;
+  const choose = (by) => {
+    Object.assign(chosen, { by, charted: FIRST_ROWS });
+    if (!besides(every[by[0]]).includes(by[1])) chosen.by[1] = null;
+    actions.show();
+  };
+  first.addEventListener("change", () => choose([first.selectedIndex, chosen.by[1]]));
+  second.addEventListener("change", () => choose([chosen.by[0], second.value === "" ? null : Number(second.value)]));
+  return true;
 }

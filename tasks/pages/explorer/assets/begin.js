@@ -1,16 +1,13 @@
-// The beginning: the parts that every page has, and then what fits the kind of the release.
+// The beginning: the parts of the page by the roles of its axes, what is shown again once something is chosen, and its address.
 
-import { data, fill, make, number, percent, release } from "./base.js";
+import { address, data, fill, make, number, percent, release } from "./base.js";
 import { dark } from "./charts.js";
-import { redrawTrips } from "./maps.js";
-import { beginTrips } from "./trips.js";
-import { beginAttributes, showAttributes } from "./attributes.js";
-
-/** Return how far the axes of a level are refined, in words. */
-function placeOf(level) {
-  const words = level.at.map((depth, end) => (depth ? `${data.axes[end].name} ${data.axes[end].levels[depth - 1].called}` : null));
-  return words.filter(Boolean).join(" and ");
-}
+import { showViews } from "./views.js";
+import { FROM, TO, addressOf, areasNamed, pairsListed } from "./areas.js";
+import { actions, chosen, middleEnd, titleOf } from "./state.js";
+import { showMap, showMatrix } from "./maps.js";
+import { beginTrips, showTrips } from "./trips.js";
+import { beginAttributes, chooseChart, namesOfChart, showAttributes, showTotal } from "./attributes.js";
 
 /** Say what numbers mean, in words that fit the release. */
 function showMeaning() {
@@ -21,23 +18,18 @@ function showMeaning() {
       "p",
       {},
       `An interval such as “90 to 110” holds the true number with ${percent} probability, over all noise, if you chose which number to look up before you saw any. ` +
-        (data.levels?.some((level) => level.promise === "rows") ? "Ranges in lists are for all rows together: at least that share of them holds. They are often wider." : ""),
+        (data.tables.some((table) => table.rows?.promise === "rows") ? "Ranges in lists are for all rows together: at least that share of them holds. They are often wider." : ""),
     ),
     make("p", {}, "“May be noise” marks a count that is too small to be told from noise. Do not quote such a count; quote a coarser area, or a sum that the page shows."),
     make("p", {}, exact),
-    release.kept ? make("p", {}, `The true numbers are of at most ${number(release.kept)} record${release.kept === 1 ? "" : "s"} of each unit (${release.unit}): Trellis left out all others of its, and the total is smaller by them.`) : null,
+    release.kept ? make("p", {}, `The numbers count at most ${number(release.kept)} record${release.kept === 1 ? "" : "s"} of each unit (${release.unit}). Trellis left the others out before it counted, so the total is smaller than the number of records in the table.`) : null,
     release.may_be_negative ? make("p", {}, "A number may be below 0: its noise is not corrected, so that sums of numbers stay right on average.") : null,
     make("p", {}, `Random noise was added to every count that is not listed as exact. It limits what the numbers can tell about ${release.unit}. ${release.meaning.join(" ")}`),
     make("p", {}, `The guarantee in full: ${release.statement}`),
     release.supersedes ? make("p", {}, `This release replaces ${release.supersedes}.`) : null,
   );
-  const left = [
-    ...(data.left_out ?? []).map((level) => `Counts by ${placeOf(level)} (${number(level.rows)} rows) are not in this page; they are in ${level.file}.`),
-    ...(data.tables_left_out ?? []),
-    ...(data.views_left_out ?? []).map((view) => `The view ${view.name} (${number(view.rows)} rows) is not in this page; it is in ${view.file}.`),
-  ];
-  fill("left-out", ...left.map((sentence) => make("li", {}, sentence)));
-  document.getElementById("left-out-part").hidden = !left.length;
+  fill("left-out", ...data.left_out.map((sentence) => make("li", {}, sentence)));
+  document.getElementById("left-out-part").hidden = !data.left_out.length;
 }
 
 function begin() {
@@ -46,22 +38,83 @@ function begin() {
   document.getElementById("about").textContent = about;
   document.getElementById("about").hidden = !about;
   showMeaning();
-  if (data.kind === "trips") beginTrips();
-  else beginAttributes();
+  Object.assign(actions, { show });
+  if (data.ends) {
+    beginTrips();
+    document.querySelector(".sides").append(document.getElementById("chart-part")); // after the list of what the map shows
+  }
+  hasChart = beginAttributes();
+  document.getElementById("clear").addEventListener("click", startAgain);
+  addEventListener("hashchange", fromAddress);
+  fromAddress();
+}
+
+let hasChart = false;
+
+/** Show the page of what is chosen. */
+function show() {
+  const hadFocus = document.activeElement !== document.body;
+  if (data.ends) showTrips();
+  else showTotal();
+  drawAgain();
+  const own = middleEnd();
+  showViews(own === null ? [] : chosen.ends[own]);
+  document.getElementById("clear").hidden = own === null && !chosen.only.size;
+  address.write({
+    area: addressOf(chosen.ends[FROM]),
+    to: addressOf(chosen.ends[TO]),
+    picked: chosen.picked ? 1 : null,
+    by: chosen.direction || null,
+    level: chosen.pairs?.name,
+    within: chosen.within ? 1 : null,
+    only: [...chosen.only].map(([axis, { level, first, last }]) => [axis, level, first, last].join(".")).join("_"),
+    ...(hasChart ? namesOfChart() : {}),
+  });
+  if (hadFocus && document.activeElement === document.body) document.getElementById("answer").focus();
+}
+
+/** Draw again what depends on the width of the window or on the scheme of colours. */
+function drawAgain() {
+  if (data.ends) {
+    showMap();
+    showMatrix();
+  }
+  const [from, to] = chosen.ends.map(titleOf);
+  if (hasChart) showAttributes(`${from && ` from ${from}`}${to && ` to ${to}`}`, `${from && `from ${from} `}${to && `to ${to} `}`);
+}
+
+/** Forget everything that was chosen. */
+function startAgain() {
+  Object.assign(chosen, { direction: FROM, pairs: null, within: false, zoom: 1, several: false });
+  chosen.only.clear();
+  if (data.ends) actions.choosePair([], []);
+  else show();
+  document.getElementById(data.ends ? "here" : "first").focus();
+}
+
+/** Choose what the address of the page asks for. */
+function fromAddress() {
+  const asked = address.read();
+  chosen.only = new Map((asked.only ?? "").split("_").filter(Boolean).map((text) => {
+    const [axis, level, first, last] = text.split(".").map(Number);
+    return [axis, { level, first, last }];
+  }));
+  if (hasChart) chooseChart(asked);
+  chosen.direction = asked.by === "1" ? TO : FROM;
+  chosen.pairs = pairsListed.find((pairs) => pairs.name === asked.level) ?? null;
+  chosen.within = asked.within === "1";
+  const ends = [asked.area, asked.to].map((text) => (text ? areasNamed(text) : []));
+  if (ends[TO].length && !ends[FROM].length) chosen.direction = TO;
+  if (data.ends) actions.choosePair(...ends, asked.picked === "1");
+  else show();
 }
 
 let width = innerWidth;
 addEventListener("resize", () => {
   if (innerWidth === width) return;
   width = innerWidth;
-  redraw();
+  drawAgain();
 });
-dark.addEventListener("change", redraw);
-
-/** Draw again what depends on the width of the window or on the scheme of colours. */
-function redraw() {
-  if (data.kind === "trips") redrawTrips();
-  else showAttributes();
-}
+dark.addEventListener("change", drawAgain);
 
 begin();

@@ -1,34 +1,42 @@
-// Trips: choose an area, and see how many records go from it and to it.
+// Trips: choose areas, and see how many records go from them and to them.
 
-import { address, announce, card, data, fill, make, number, release, spoken } from "./base.js";
+import { announce, card, fill, make, number, release, spoken } from "./base.js";
 import { combobox } from "./combobox.js";
-import { FROM, TO, addressOf, areaNamed, areas, answerOf, totalOf } from "./areas.js";
-import { actions, hasMap, middle, trips } from "./state.js";
+import { FROM, TO, areas } from "./areas.js";
+import { answerTo } from "./tables.js";
+import { actions, chosen, hasMap, middleEnd, onlyTitle, onlyWords, setsFor, titleOf } from "./state.js";
 import { largestFlows, listOfEnds, unmarkedShare } from "./lists.js";
-import { redrawTrips, showMap } from "./maps.js";
-import { showViews } from "./views.js";
+import { showMap } from "./maps.js";
 
-const FIRST_ROWS = 15; // rows of a list before more are asked for
+const FIRST_ROWS = 15; // of a list before more are asked for
+const FIELDS = ["here", "other"];
 const fields = []; // of the two ends
 
-/** Return the card of an answer about a pair; one without a number where the page holds none. */
+const ROWS_ONLY =
+  "The list and the map show counts before they are chosen, so the range is that of the list. If you had this question before you looked, type the areas above: their range is for that.";
+const NO_ROW = "The release has no row for this pair, which stands for a count of 0.";
+
+/** Return the card of an answer; one without a number where the page holds none. */
 function cardOf(title, what, answer) {
   if (!answer) {
-    const text = "This page holds no level with both of these areas. The tables of the release may, and trellis query adds them up.";
+    const text = "This page holds no tables with all of this. The tables of the release may, and trellis query adds them up.";
     return make("article", { class: "card" }, make("h3", {}, title), make("p", {}, text));
   }
-  const share = answer.signal === false && !answer.lacksRow ? unmarkedShare(answer.level) : "";
-  return card(title, what, { ...answer, note: [answer.note, share].filter(Boolean).join(" ") });
+  const { table, note, ofRows, lacksRow, signal } = answer;
+  const more = lacksRow && table.cells && answer.high !== null ? " Of no such pair does `trellis query` state more." : "";
+  const notes = [note, ofRows && ROWS_ONLY, lacksRow && NO_ROW + more, signal === false && !lacksRow && unmarkedShare(table)];
+  return card(title, what, { ...answer, note: notes.filter(Boolean).join(" ") });
 }
 
 /** Show the whole release: its total, and the largest flows. */
 function showEverything() {
+  const total = answerTo(setsFor([], []));
   fill(
     "answer",
-    card("Everything", "in all", release.total),
+    cardOf(`Everything${onlyTitle()}`, `in all${onlyWords()}`, total),
     make("p", {}, `Choose an area by its name or code${hasMap ? ", in the map" : ""} or in a list, to see what goes from there and to there.`),
   );
-  announce(`Everything: ${spoken(release.total)}.`);
+  announce(`Everything${onlyTitle()}: ${total ? spoken(total) : "no number"}.`);
   fill("list", ...largestFlows());
 }
 
@@ -37,65 +45,103 @@ function endsOf(answer) {
   return answer.exact ? [answer.count, answer.count] : [answer.low ?? null, answer.high ?? null];
 }
 
-/** Return how many of a total do not stay within the area. Both intervals hold at once with at least the probability that is said. */
-function elsewhere(total, stays, words) {
+/** Return how many of a total do not stay within the areas. Both intervals hold at once with at least the probability that is said. */
+function elsewhere(total, stays, words, them) {
   const [[low, high], [least, most]] = [total, stays].map(endsOf);
   const count = total.count - stays.count;
   const noisy = [total, stays].filter((answer) => !answer.exact).length;
   const probability = 1 - noisy * (1 - release.confidence);
-  if (stays.ofRows || [low, high, least, most].includes(null) || count < 0 || probability <= 0) return "Those that stay within it are among them.";
+  if (stays.ofRows || [low, high, least, most].includes(null) || count < 0 || probability <= 0) return `Those that stay within ${them} are among them.`;
   const sure = `with at least ${+(100 * probability).toFixed(2)}% probability`;
   const range = `${number(Math.max(low - most, 0))} to ${number(high - least)}`;
   const amount = noisy === 0 ? number(count) : low > most ? `about ${number(count)} (${range}, ${sure})` : `at most ${number(high - least)} (${sure})`;
-  return `Of these, ${amount} ${words} elsewhere. The others stay within it.`;
+  return `Of these, ${amount} ${words} elsewhere. The others stay within ${them}.`;
 }
 
-/** Show what goes from the chosen area and to it. */
-function showArea(here) {
-  const stays = here.at.includes(null) ? null : answerOf(here, here);
-  const included = stays ? ", those that stay within it included" : "";
+/** Show what goes from the chosen areas and to them. */
+function showAreas(here) {
+  const [title, them] = [titleOf(here), here.length > 1 ? "them" : "it"];
+  const stays = here.some((area) => area.at.includes(null)) ? null : answerTo(setsFor(here, here));
+  const included = stays ? `, those that stay within ${them} included` : "";
   const [out, into] = ["go", "come from"].map((words, direction) => {
-    const total = totalOf(here, direction);
-    return total && { ...total, note: stays ? elsewhere(total, stays, words) : "" };
+    const sets = direction === FROM ? setsFor(here, []) : setsFor([], here);
+    const total = sets && answerTo(sets);
+    return total && { ...total, note: [total.note, stays && elsewhere(total, stays, words, them)].filter(Boolean).join(" ") };
   });
   const cards = [
-    out && card(`From ${here.title}`, `from ${here.title} to all areas together${included}`, out),
-    into && card(`To ${here.title}`, `to ${here.title} from all areas together${included}`, into),
-    stays && cardOf(`Within ${here.title}`, `that stay within ${here.title}`, stays),
+    out && card(`From ${title}${onlyTitle()}`, `from ${title} to all areas together${onlyWords()}${included}`, out),
+    into && card(`To ${title}${onlyTitle()}`, `to ${title} from all areas together${onlyWords()}${included}`, into),
+    stays && cardOf(`Within ${title}${onlyTitle()}`, `that stay within ${title}${onlyWords()}`, stays),
   ];
-  fill("answer", ...(trips.direction === FROM ? cards : [cards[1], cards[0], cards[2]]));
-  announce(`${here.title}: ${[out && `${spoken(out)} from here`, into && `${spoken(into)} to here`].filter(Boolean).join(", ")}.`);
+  fill("answer", ...(chosen.direction === FROM ? cards : [cards[1], cards[0], cards[2]]));
+  announce(`${title}${onlyTitle()}: ${[out && `${spoken(out)} from here`, into && `${spoken(into)} to here`].filter(Boolean).join(", ")}.`);
   fill("list", ...listOfEnds());
 }
 
-/** Show how many go from one area to another, and back. */
+/** Show how many go from some areas to others, and back. */
 function showPair(from, to) {
-  const title = (one, two) => (one === two ? `Within ${one.title}` : `From ${one.title} to ${two.title}`);
-  const what = (one, two) => (one === two ? `that stay within ${one.title}` : `from ${one.title} to ${two.title}`);
-  const pairs = from === to ? [[from, to]] : [[from, to], [to, from]];
-  const answers = pairs.map(([one, two], place) => answerOf(one, two, trips.picked && place === 0));
-  fill("answer", ...pairs.map(([one, two], place) => cardOf(title(one, two), what(one, two), answers[place])));
-  announce(answers[0] ? `${title(from, to)}: ${spoken(answers[0])}.` : "This page holds no such pair.");
+  const isSame = from.length === to.length && from.every((area) => to.includes(area));
+  const words = (one, two) => (isSame ? titleOf(one) : `${titleOf(one)} to ${titleOf(two)}`);
+  const pairs = isSame ? [[from, to]] : [[from, to], [to, from]];
+  const answers = pairs.map(([one, two], place) => {
+    const sets = setsFor(one, two);
+    return sets && answerTo(sets, chosen.picked && place === 0);
+  });
+  const cards = pairs.map(([one, two], place) =>
+    cardOf(`${isSame ? "Within" : "From"} ${words(one, two)}${onlyTitle()}`, `${isSame ? "that stay within" : "from"} ${words(one, two)}${onlyWords()}`, answers[place]),
+  );
+  fill("answer", ...cards);
+  announce(answers[0] ? `${isSame ? "Within" : "From"} ${words(from, to)}${onlyTitle()}: ${spoken(answers[0])}.` : "This page holds no such pair.");
   fill("list", ...listOfEnds());
 }
 
-/** Choose where trips begin and where they end, each null for anywhere; `picked` says whether their count was seen before. */
+/** Show the areas that are chosen, their cards, and the list. */
+export function showTrips() {
+  const [from, to] = chosen.ends;
+  if (from.length && to.length) showPair(from, to);
+  else if (from.length || to.length) showAreas(from.length ? from : to);
+  else showEverything();
+  const isChosen = middleEnd() !== null;
+  document.getElementById("clear").hidden = !isChosen;
+  document.getElementById("several").checked = chosen.several;
+  document.getElementById("clicks-part").hidden = !chosen.several;
+  FIELDS.forEach((id, end) => fill(`${id}-chosen`, ...(chosen.several ? chosen.ends[end].map((area) => chip(end, area)) : [])));
+  document.getElementById("map-answer").textContent = isChosen ? document.getElementById("announced").textContent : "";
+}
+
+/** Return a chosen area among several, with a button that leaves it. */
+function chip(end, area) {
+  const leave = () => {
+    choosePair(...withEnd(end, chosen.ends[end].filter((own) => own !== area)));
+    document.getElementById(FIELDS[end]).focus();
+  };
+  return make("li", {}, area.title, " ", make("button", { type: "button", onclick: leave, "aria-label": `Leave out ${area.title}` }, "×"));
+}
+
+/** Choose where trips begin and where they end, nothing for anywhere; `picked` says whether their count was seen before. */
 function choosePair(from, to, picked = false) {
-  const chosen = [from, to];
-  fields.forEach((field, end) => field.show(chosen[end]?.title ?? ""));
+  const ends = [from, to];
+  chosen.several ||= ends.some((of) => of.length > 1);
+  fields.forEach((field, end) => field.show(chosen.several ? "" : (ends[end][0]?.title ?? "")));
   showPairOf(from, to, picked);
 }
 
 function showPairOf(from, to, picked) {
-  Object.assign(trips, { here: from, other: to, picked, shown: FIRST_ROWS });
-  show();
+  Object.assign(chosen, { ends: [from, to], picked, shown: FIRST_ROWS });
+  actions.show();
 }
 
 /** Return both ends where one of them is chosen anew. */
-function withEnd(end, area) {
-  const ends = end === FROM ? [area, trips.other] : [trips.here, area];
-  if (!ends[FROM] !== !ends[TO]) trips.direction = ends[FROM] ? FROM : TO;
+function withEnd(end, own) {
+  const ends = chosen.ends.with(end, own);
+  if (!ends[FROM].length !== !ends[TO].length) chosen.direction = ends[FROM].length ? FROM : TO;
   return ends;
+}
+
+/** Take what was chosen in a field: in place of what was chosen there, or beside it. */
+function take(end, area) {
+  if (!chosen.several) showPairOf(...withEnd(end, area ? [area] : []), false);
+  else if (area) choosePair(...withEnd(end, [...new Set([...chosen.ends[end], area])]));
 }
 
 /** Say whether the page shows something else than the fields hold. */
@@ -109,76 +155,37 @@ function markUnsettled() {
 function point(area) {
   const map = document.getElementById("map");
   const before = map.getBoundingClientRect().top;
-  const here = middle();
-  if (!here) choosePair(...withEnd(trips.direction, area));
-  else if (area.key === trips.here?.key) choosePair(...withEnd(FROM, null));
-  else if (area.key === trips.other?.key) choosePair(...withEnd(TO, null));
-  else if (trips.direction === FROM) choosePair(here, area, true);
-  else choosePair(area, here, true);
+  const clicked = chosen.several ? Number(document.getElementById("clicks").value) : null;
+  const own = middleEnd();
+  const left = (clicked === null ? [FROM, TO] : [clicked]).find((end) => chosen.ends[end].includes(area));
+  if (left !== undefined) choosePair(...withEnd(left, chosen.ends[left].filter((other) => other !== area)));
+  else if (clicked !== null) choosePair(...withEnd(clicked, [...chosen.ends[clicked], area]), chosen.ends[1 - clicked].length > 0);
+  else if (own === null) choosePair(...withEnd(chosen.direction, [area]));
+  else choosePair(...(chosen.direction === FROM ? [chosen.ends[own], [area]] : [[area], chosen.ends[own]]), true);
   scrollBy({ top: map.getBoundingClientRect().top - before, behavior: "instant" }); // what was pointed at stays where it is
 }
 
-/** Forget everything that was chosen. */
-function startAgain() {
-  Object.assign(trips, { direction: FROM, level: null, within: false, zoom: 1 });
-  choosePair(null, null);
-  document.getElementById("here").focus();
-}
-
-/** Show the page of the areas that are chosen. */
-function show() {
-  const { here, other } = trips;
-  const hadFocus = document.activeElement !== document.body;
-  if (here && other) showPair(here, other);
-  else if (here || other) showArea(here ?? other);
-  else showEverything();
-  document.getElementById("clear").hidden = !here && !other;
-  address.write({
-    area: here && addressOf(here),
-    to: other && addressOf(other),
-    picked: trips.picked ? 1 : null,
-    by: trips.direction || null,
-    level: trips.level?.level,
-    within: trips.within ? 1 : null,
-  });
-  document.getElementById("map-answer").textContent = here || other ? document.getElementById("announced").textContent : "";
-  redrawTrips();
-  showViews(middle());
-  if (hadFocus && document.activeElement === document.body) document.getElementById("answer").focus();
-}
-
-/** Begin with what the address of the page asks for. */
-function fromAddress() {
-  const asked = address.read();
-  trips.direction = asked.by === "1" ? TO : FROM;
-  trips.level = data.levels.find((level) => String(level.level) === asked.level) ?? null;
-  trips.within = asked.within === "1";
-  const [here, other] = [areaNamed(asked.area), areaNamed(asked.to)];
-  if (other && !here) trips.direction = TO;
-  choosePair(here, other, asked.picked === "1");
-}
-
-/** Begin a page of trips. */
+/** Begin the choice of areas. */
 export function beginTrips() {
-  Object.assign(actions, { choosePair, point, show });
+  Object.assign(actions, { choosePair, point });
   document.getElementById("choose-trips").hidden = false;
+  document.getElementById("several-part").hidden = false;
   const choices = areas.map((area) => ({ label: area.title, detail: `${area.levelName} ${area.label === area.code ? "" : area.code}`, code: area.code, value: area }));
-  for (const [end, id] of ["here", "other"].entries()) {
-    // what the other field holds stays there, also where it is not settled
-    fields.push(combobox(document.getElementById(id), choices, (area) => showPairOf(...withEnd(end, area), false)));
-  }
+  // what the other field holds stays there, also where it is not settled
+  FIELDS.forEach((id, end) => fields.push(combobox(document.getElementById(id), choices, (area) => take(end, area))));
   for (const name of ["unsettled", "settled"]) document.getElementById("choose-trips").addEventListener(name, markUnsettled);
-  document.getElementById("clear").addEventListener("click", startAgain);
+  document.getElementById("several").addEventListener("change", (event) => {
+    chosen.several = event.target.checked;
+    choosePair(...chosen.ends.map((of) => (chosen.several ? of : of.slice(-1))));
+  });
   for (const [id, factor] of [
     ["nearer", 1.6],
     ["farther", 1 / 1.6],
     ["whole", 0],
   ]) {
     document.getElementById(id).addEventListener("click", () => {
-      trips.zoom = factor ? Math.min(40, Math.max(1, trips.zoom * factor)) : 1;
+      chosen.zoom = factor ? Math.min(40, Math.max(1, chosen.zoom * factor)) : 1;
       showMap();
     });
   }
-  addEventListener("hashchange", fromAddress);
-  fromAddress();
 }
