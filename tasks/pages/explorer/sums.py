@@ -24,6 +24,7 @@ class Sums:
         """Gather nothing yet."""
         self._estimate, self._room = estimate, _MOST_RANGES
         self._parts, self._dropped = dict[int, tuple[Measured, int]](), dict[tuple[int, int], int]()
+        self._under = {tuple[int, ...](): 0}  # what several boxes lie under, and its number
 
     def of_table(self, boxes: Boxes, count: IntArray) -> dict[str, Any]:
         """Return what a table of all its cells says for sums over them: `measured` of its cells, or the ends of all `ranges` of one axis."""
@@ -33,23 +34,25 @@ class Sums:
         return {"measured": measured and self._measured(measured), "ranges": ranges}
 
     def _measured(self, measured: Measured) -> dict[str, Any]:
-        under = [list[int]() for _ in measured.draws] if measured.dropped else None
+        under = np.zeros(len(measured.draws), dtype=np.int64)
         for box, cells in measured.dropped.items():
-            numbers = [self._dropped.setdefault(cell, len(self._dropped)) for cell in cells]
-            if under:
-                under[box] = numbers
+            numbers = tuple(self._dropped.setdefault(cell, len(self._dropped)) for cell in cells)
+            under[box] = self._under.setdefault(numbers, len(self._under))
         of_all = int((measured.draws if measured.possible is None else measured.possible).sum())
         parts, number = self._estimate.source.parts, measured.part
         if measured.possible is None:  # independent draws of one law are added up, wherever they were measured
             number = next((own for own in self._parts if parts[own].noise == parts[number].noise), number)
         known, most = self._parts.get(number, (measured, 0))
         self._parts[number] = known, most + of_all
+        possible = None if measured.possible is None else _in_short(measured.possible)
         return {
             "part": number,
             "noisy": measured.noisy.tolist(),
-            "draws": _in_short(measured.draws),
-            "possible": None if measured.possible is None else _in_short(measured.possible),
-            "under": under,
+            "draws": None
+            if possible == 1
+            else _in_short(measured.draws),  # then what lies under a dropped cell has none
+            "possible": possible,
+            "under": under.tolist() if measured.dropped else None,
         }
 
     def _ranges(self, levels: AxisLevels, axis: int, count: IntArray) -> dict[str, Any] | None:
@@ -84,6 +87,7 @@ class Sums:
             "shares": list(_SHARES),
             "walked": any(measured.possible is not None for measured, _ in self._parts.values()),
             "dropped": [self._cap(*cell) for cell in self._dropped],
+            "under": [list(numbers) for numbers in self._under],
             "total": source.total,
         }
 

@@ -4,7 +4,7 @@ import { address, data, fill, make, number, percent, release } from "./base.js";
 import { dark } from "./charts.js";
 import { showViews } from "./views.js";
 import { FROM, TO, addressOf, areasNamed, pairsListed } from "./areas.js";
-import { actions, chosen, middleEnd, titleOf } from "./state.js";
+import { actions, attributes, chosen, middleEnd, titleOf } from "./state.js";
 import { showMap, showMatrix } from "./maps.js";
 import { beginTrips, showTrips } from "./trips.js";
 import { beginAttributes, chooseChart, namesOfChart, showAttributes, showTotal } from "./attributes.js";
@@ -61,8 +61,8 @@ function show() {
   showViews(own === null ? [] : chosen.ends[own]);
   document.getElementById("clear").hidden = own === null && !chosen.only.size;
   address.write({
-    area: addressOf(chosen.ends[FROM]),
-    to: addressOf(chosen.ends[TO]),
+    area: addressOf(chosen.ends[FROM]) || null,
+    to: addressOf(chosen.ends[TO]) || null,
     picked: chosen.picked ? 1 : null,
     by: chosen.direction || null,
     level: chosen.pairs?.name,
@@ -95,16 +95,16 @@ function startAgain() {
 /** Choose what the address of the page asks for. */
 function fromAddress() {
   const asked = address.read();
-  chosen.only = new Map((asked.only ?? "").split("_").filter(Boolean).map((text) => {
-    const [axis, level, first, last] = text.split(".").map(Number);
-    return [axis, { level, first, last }];
-  }));
+  const only = (asked.only ?? "").split("_").map((text) => text.split(".").map(Number));
+  const isThere = ([axis, level, first, last]) => attributes.includes(axis) && first <= last && last < (data.axes[axis].levels[level - 1]?.codes.length ?? 0);
+  chosen.only = new Map(only.filter(isThere).map(([axis, level, first, last]) => [axis, { level, first, last }]));
   if (hasChart) chooseChart(asked);
   chosen.direction = asked.by === "1" ? TO : FROM;
   chosen.pairs = pairsListed.find((pairs) => pairs.name === asked.level) ?? null;
   chosen.within = asked.within === "1";
   const ends = [asked.area, asked.to].map((text) => (text ? areasNamed(text) : []));
   if (ends[TO].length && !ends[FROM].length) chosen.direction = TO;
+  chosen.several = false; // unless they are several
   if (data.ends) actions.choosePair(...ends, asked.picked === "1");
   else show();
 }

@@ -165,9 +165,9 @@ function known(box) {
   if (!table.measured) return { count, isExact: table.exact };
   const { part, noisy, draws, possible, under } = table.measured;
   const many = (of) => (typeof of === "number" ? of * places.length : add(of));
-  const above = new Set(under ? places.flatMap((place) => under[place]) : []);
+  const above = new Set(under ? places.flatMap((place) => data.sums.under[under[place]]) : []);
   const cap = [...above].reduce((sum, cell) => sum + data.sums.dropped[cell], 0);
-  return { count, part, noisy: add(noisy), draws: many(draws), possible: possible && many(possible), cap, isExact: table.exact };
+  return { count, part, noisy: add(noisy), draws: draws === null ? places.filter((place) => !under?.[place]).length : many(draws), possible: possible && many(possible), cap, isExact: table.exact };
 }
 
 /** Return the interval of a box with its count inside, where some boxes share the probability; null where none is known. */
