@@ -502,8 +502,8 @@ def test_trips_with_attributes_have_a_map_and_a_choice_of_codes(folders, reader)
     where = {"mode": "car", "hour": "hour=5"}
     assert reader.cards()[f"From {words}"][:2] == card_of(asked(folder, {"origin": "town=0203"} | where))
     assert reader.cards()[f"To {words}"][:2] == card_of(asked(folder, {"destination": "town=0203"} | where))
-    assert words in reader.text("#map-title")
-    assert words in reader.text("#list caption")
+    assert reader.text("#map-title") == f"Where trips from {name} end, mode car, hour 5, by town"
+    assert reader.text("#list caption") == f"Where trips from {name} end, mode car, hour 5"
     rows = reader.all("#list tbody tr")
     town = rows.first.locator("small").inner_text().strip()
     answer = asked(folder, {"origin": "town=0203", "destination": f"town={town}"} | where)
@@ -524,7 +524,7 @@ def test_several_areas_are_added_up(folders, reader):
         reader.types("here", NAMES[code], "Enter")
     reader.page.select_option("#clicks", label="where trips end")
     for code in ("0203", "0105"):
-        reader.page.wait_for_selector("#map svg path")
+        reader.all("#map svg path").first.scroll_into_view_if_needed()
         reader.page.mouse.click(*reader.page.evaluate(SHAPE, TOWNS.index(code)))
         reader.page.wait_for_function(
             "name => document.getElementById('other-chosen').textContent.includes(name)", arg=NAMES[code]
@@ -566,26 +566,26 @@ def test_every_range_is_what_a_query_answers(name, axis, is_equal, folders, read
     folder = open_folder(folders[name])
     reader.opens(folder.path / EXPLORER)
     number, levels = list(folder.axes).index(axis), folder.axes[axis]
-    codes = folder.ordered[axis].codes[len(levels) - 1]
+    codes, most = folder.ordered[axis].codes[len(levels) - 1], asked(folder.path, {}).high
     for first, last in combinations_with_replacement(range(len(codes)), 2):
         if last - first == len(codes) - 1:
             continue
         count, interval, title = reader.page.evaluate(ASKS, f"#only={number}.{len(levels)}.{first}.{last}")
-        answer = asked(
-            folder.path, {axis: f"{levels[-1]}={codes[first]}" + (f"..{codes[last]}" if first < last else "")}
-        )
+        where = f"{codes[first]}..{codes[last]}" if first < last else f"{levels[-1]}={codes[first]}"
+        answer = asked(folder.path, {axis: where})
         assert count == card_of(answer)[0], title
         if is_equal or first == last:
             assert interval == card_of(answer)[1], title
         else:
             low, high = ends_of(interval)
-            assert low <= answer.low <= answer.high <= high, title
+            assert low <= answer.low <= min(answer.high, most) <= high, title
 
 
 @pytest.mark.parametrize("name", ["drawn", "by mode", "walked by mode", "leaves by mode"])
 def test_sums_of_areas_contain_what_a_query_adds_up(name, folders, reader):
     """Of random areas of both ends, a mode and some hours, the page has the count of a query, and its interval or one that contains it."""
     folder, chance, equal = folders[name], np.random.default_rng(1), 0
+    most = asked(folder, {}).high
     reader.opens(folder / EXPLORER)
     for _ in range(100):
         state, where = list[str](), dict[str, str]()
@@ -599,7 +599,7 @@ def test_sums_of_areas_contain_what_a_query_adds_up(name, folders, reader):
         if name != "drawn":
             mode, (first, last) = int(chance.integers(3)), sorted(chance.choice(12, 2, replace=False).tolist())
             state.append(f"only=2.1.{mode}.{mode}" + (f"_3.4.{first}.{last}" if last - first < 11 else ""))
-            where |= {"mode": ["bus", "car", "walk"][mode], "hour": f"hour={first}..{last}"}
+            where |= {"mode": ["bus", "car", "walk"][mode], "hour": f"{first}..{last}"}
         count, interval, title = reader.page.evaluate(ASKS, f"#{'&'.join(state)}")
         answer = asked(folder, where)
         assert count == card_of(answer)[0], title
@@ -607,8 +607,8 @@ def test_sums_of_areas_contain_what_a_query_adds_up(name, folders, reader):
             equal += 1
             continue
         low, high = ends_of(interval)
-        assert low <= answer.low <= answer.high <= high, title
-    assert equal > 5
+        assert low <= answer.low <= min(answer.high, most) <= high, title
+    assert equal > 0
 
 
 def test_areas_that_share_a_code_are_told_apart(tmp_path, reader, own_home):

@@ -12,7 +12,7 @@ from tasks.tree.axis import AxisLevels, IntArray
 from tasks.uncertainty.intervals import above_share, sum_margins
 
 _FEW_DRAWS, _WIDER = 16, 1.2  # numbers of draws that are listed: all up to this, and beyond each by this factor
-_SHARES = (1, 2, 3, 4, 6, 8)  # numbers of sums whose intervals share the probability
+_SHARES = (1, 2, 3, 4, 5, 6, 8)  # numbers of sums whose intervals share the probability
 _MOST_RANGES = 50_000  # of all tables together, and of 316 codes
 _ONE_BY_ONE = 50  # for how many ranges one stands of which the leaves lie apart in a tree of several axes
 

@@ -107,7 +107,7 @@ function boxesOf(sets, floors) {
     if (!set) return [{ level: 0, areas: [0] }];
     const coarse = set.filter((piece) => piece.level <= floors[axis]);
     const areas = coarse.flatMap((piece) => piece.areas && within(axis, piece.level, piece.areas, floors[axis]));
-    return [{ level: floors[axis], areas: areas.includes(null) ? null : areas }, ...set.filter((piece) => piece.level > floors[axis])];
+    return [{ level: floors[axis], areas: areas.includes(null) ? null : areas.toSorted((one, other) => one - other) }, ...set.filter((piece) => piece.level > floors[axis])];
   });
   return productOf(sides).map((pieces) => ({ table: tableAt(pieces.map((piece) => piece.level)), areas: pieces.map((piece) => piece.areas) }));
 }
@@ -147,13 +147,17 @@ function placesIn({ table, areas }) {
   return areas.reduce((before, own, axis) => before.flatMap((number) => own.map((area) => number * sizeOf(axis, table.at[axis]) + area)), [0]).map((number) => placeOfNumber(table, number));
 }
 
-/** Return the margin of the noise of some draws, where some sums share the probability; null where it is not listed. More draws and sums stand for fewer. */
-function marginOf(part, draws, sums) {
+/**
+ * Return the margin of the noise of some draws, where some sums share the probability; null where it is not listed. More draws and sums stand
+ * for fewer, unless it is about as much that is asked for.
+ */
+function marginOf(part, draws, sums, about = false) {
   const { draws: listed, z } = data.sums.margins[part];
   const share = data.sums.shares.findIndex((many) => many >= sums);
   const place = listed.findIndex((many) => many >= draws);
   if (draws === 0) return 0;
-  return share < 0 || place < 0 ? null : z[share][place];
+  if (share < 0 || place < 0) return null;
+  return about ? z[share][place] * Math.sqrt(draws / listed[place]) : z[share][place];
 }
 
 /** Return what is known of a box: its count, and of what was measured of it the sum, its draws, and the most that dropped cells above it count. */
@@ -185,7 +189,7 @@ function sumOf(sets) {
   if (range) return range;
   const found = ways.map((boxes) => boxes.map(known));
   // where levels are measured one below the other, those that are possible decide how far areas are taken apart
-  const reach = (boxes) => boxes.reduce((sum, of) => sum + (marginOf(of.part, of.possible, boxes.length) ?? Infinity), 0);
+  const reach = (boxes) => boxes.reduce((sum, of) => sum + (marginOf(of.part, of.possible, boxes.length, true) ?? Infinity), 0);
   const best = data.sums.walked ? found.filter((boxes) => boxes.every((of) => of.part !== undefined)).toSorted((one, two) => reach(one) - reach(two))[0] : found[0];
   const boxes = best ?? found[0];
   const count = boxes.reduce((sum, of) => sum + of.count, 0);
