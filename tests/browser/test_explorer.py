@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -22,6 +23,7 @@ from tests.support.spec import spec_in
 if TYPE_CHECKING:
     pass
 
+WITHOUT_VIEWS = {"release": {"csv": False, "views": "none"}}
 MILLS = [name for name in NAMES.values() if name.startswith("Mill")]
 STATES = {
     "drawn": ["", "#area=county/01", "#area=town/01/0101&to=town/02/0201"],
@@ -140,6 +142,10 @@ def folders(tmp_path_factory):
             "ages": people_released(place / "ages").folder,
             "homes": homes_released(place / "homes", dataset="homes").folder,
             "by mode": land_released(place / "mode", {}, **BY_MODE),
+            "walked by mode": land_released(place / "walked", {}, **BY_MODE | WITHOUT_VIEWS | {"dataset": "walked"}),
+            "leaves by mode": land_released(
+                place / "leaves", {}, **BY_MODE | WITHOUT_VIEWS | {"dataset": "leaves", "mechanism": "gaussian"}
+            ),
             "unbiased": people_released(
                 place / "even", draw_people(500), mechanism="unbiased_tree", dataset="even"
             ).folder,
@@ -538,18 +544,26 @@ def test_several_areas_are_added_up(folders, reader):
     assert reader.fields()[0] == NAMES[TOWNS[COLUMNS - 1]]
 
 
+def ends_of(interval):
+    """Return low and high of an interval as a card shows it."""
+    low, high = interval.split(", with")[0].split(" to ")
+    return int(low.replace(",", "")), int(high.replace(",", ""))
+
+
 @pytest.mark.parametrize(("name", "axis", "is_equal"), [
     ("ages", "age", True),
     ("unbiased", "age", True),
     ("homes", "size", True),
     ("by mode", "hour", False),
+    ("walked by mode", "hour", False),
+    ("leaves by mode", "hour", False),
 ])  # fmt: skip
-def test_every_range_is_what_a_query_adds_up(name, axis, is_equal, folders, reader):
-    """It has the count of a query, and an interval that holds it: that of the query where that adds up no areas of several levels."""
+def test_every_range_is_what_a_query_answers(name, axis, is_equal, folders, reader):
+    """It has the count and the interval of a query; beyond 16 draws of noise, and where cells were dropped, the interval contains the query's."""
     folder = open_folder(folders[name])
     reader.opens(folder.path / EXPLORER)
     number, levels = list(folder.axes).index(axis), folder.axes[axis]
-    codes = folder.ordered[axis].codes[len(levels) - 1]
+    codes, most = folder.ordered[axis].codes[len(levels) - 1], asked(folder.path, {}).high
     for first, last in combinations_with_replacement(range(len(codes)), 2):
         if last - first == len(codes) - 1:
             continue
@@ -560,8 +574,38 @@ def test_every_range_is_what_a_query_adds_up(name, axis, is_equal, folders, read
         if is_equal or first == last:
             assert interval == card_of(answer)[1], title
         else:
-            low, high = (int(end.replace(",", "")) for end in interval.split(", with")[0].split(" to "))
-            assert max(low, answer.low) <= answer.count <= min(high, answer.high)
+            low, high = ends_of(interval)
+            assert low <= answer.low <= min(answer.high, most) <= high, title
+
+
+@pytest.mark.parametrize("name", ["drawn", "by mode", "walked by mode", "leaves by mode"])
+def test_sums_of_areas_contain_what_a_query_adds_up(name, folders, reader):
+    """Of random areas of both ends, a mode and some hours, the page has the count of a query, and its interval or one that contains it."""
+    folder, chance, equal = folders[name], np.random.default_rng(1), 0
+    most = asked(folder, {}).high
+    reader.opens(folder / EXPLORER)
+    for _ in range(100):
+        state, where = list[str](), dict[str, str]()
+        for end, axis in (("area", "origin"), ("to", "destination")):
+            level, codes = [("county", ["01", "02", "03"]), ("town", TOWNS)][chance.integers(2)]
+            areas = sorted(chance.choice(codes, min(chance.integers(5), len(codes) - 1), replace=False).tolist())
+            if areas:
+                paths = [f"{level}/{code[:2]}" + (f"/{code}" if level == "town" else "") for code in areas]
+                state.append(f"{end}={'%7C'.join(paths)}")
+                where[axis] = f"{level}={'+'.join(areas)}"
+        if name != "drawn":
+            mode, (first, last) = int(chance.integers(3)), sorted(chance.choice(12, 2, replace=False).tolist())
+            state.append(f"only=2.1.{mode}.{mode}" + (f"_3.4.{first}.{last}" if last - first < 11 else ""))
+            where |= {"mode": ["bus", "car", "walk"][mode], "hour": f"{first}..{last}"}
+        count, interval, title = reader.page.evaluate(ASKS, f"#{'&'.join(state)}")
+        answer = asked(folder, where)
+        assert count == card_of(answer)[0], title
+        if interval == card_of(answer)[1]:
+            equal += 1
+            continue
+        low, high = ends_of(interval)
+        assert low <= answer.low <= min(answer.high, most) <= high, title
+    assert equal > 0
 
 
 def test_areas_that_share_a_code_are_told_apart(tmp_path, reader, own_home):
