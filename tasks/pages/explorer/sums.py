@@ -12,6 +12,7 @@ from tasks.tree.axis import AxisLevels, IntArray
 from tasks.uncertainty.intervals import above_share, sum_margins
 
 _FEW_DRAWS, _WIDER = 16, 1.2  # numbers of draws that are listed: all up to this, and beyond each by this factor
+_MOST_DRAWS = 10**15  # of the cells of a table: the noise of more says nothing of their sum
 _SHARES = (1, 2, 3, 4, 5, 6, 8)  # numbers of sums whose intervals share the probability
 _MOST_RANGES = 50_000  # of all tables together, and of 316 codes
 _ONE_BY_ONE = 50  # for how many ranges one stands of which the leaves lie apart in a tree of several axes
@@ -29,6 +30,8 @@ class Sums:
     def of_table(self, boxes: Boxes, count: IntArray) -> dict[str, Any]:
         """Return what a table of all its cells says for sums over them: `measured` of its cells, or the ends of all `ranges` of one axis."""
         measured, ranges = self._estimate.measured(boxes), None
+        if measured and _most_draws(measured) > _MOST_DRAWS:
+            measured = None
         for axis, level in enumerate(boxes.levels) if measured is None else ():
             ranges = ranges or self._ranges(boxes.levels, axis, count) if level else ranges
         return {"measured": measured and self._measured(measured), "ranges": ranges}
@@ -38,12 +41,11 @@ class Sums:
         for box, cells in measured.dropped.items():
             numbers = tuple(self._dropped.setdefault(cell, len(self._dropped)) for cell in cells)
             under[box] = self._under.setdefault(numbers, len(self._under))
-        of_all = int((measured.draws if measured.possible is None else measured.possible).sum())
         parts, number = self._estimate.source.parts, measured.part
         if measured.possible is None:  # independent draws of one law are added up, wherever they were measured
             number = next((own for own in self._parts if parts[own].noise == parts[number].noise), number)
         known, most = self._parts.get(number, (measured, 0))
-        self._parts[number] = known, most + of_all
+        self._parts[number] = known, most + _most_draws(measured)
         possible = None if measured.possible is None else _in_short(measured.possible)
         return {
             "part": number,
@@ -99,6 +101,11 @@ class Sums:
         log_tail = math.log(share / 2 / folder.tree.possible_cells(level)) if share else 0.0
         margin = noises[level].quantile(log_tail) if noises[level] else 0
         return max(0, int(folder.noisy(level)[cell]) + margin)
+
+
+def _most_draws(measured: Measured) -> int:
+    """Return of how many draws a sum over a whole table can be."""
+    return sum((measured.draws if measured.possible is None else measured.possible).tolist())
 
 
 def _in_short(values: IntArray) -> int | list[int]:
