@@ -17,13 +17,15 @@ _OF_CODEBOOKS = {"table", "levels"}  # stand in place of entries by axis where t
 def by_axis(keys: dict[str, Any]) -> dict[str, Any]:
     """Return a spec's keys; a hierarchy that holds one entry per axis, not one codebook for both ends of trips, is marked.
 
-    Entries of no axis are left out of it: `faults_of_kind` refuses them.
+    Entries of no axis are left out of it: `faults_of_kind` refuses them, but for names that are no text.
     """
     domains, given = keys.get("hierarchy"), _given(keys)
     if not isinstance(domains, dict) or given.isdisjoint({_FEATURES, *_FOR_GROUPS}):
         return keys
     axes = (_axes_of(keys, given) or []) if _FEATURES in given else [*domains]
-    return keys | {"hierarchy": PerAxis({name: of for name, of in domains.items() if name in axes})}
+    return keys | {
+        "hierarchy": PerAxis({name: of for name, of in domains.items() if name in axes or not isinstance(name, str)})
+    }
 
 
 def faults_of_kind(keys: Mapping[str, Any]) -> Iterator[str]:
@@ -141,7 +143,8 @@ def _faults_by_axis(keys: Mapping[str, Any], given: set[str]) -> Iterator[str]:
             yield f"release.finest.{end} must be given."
     if not isinstance(domains, dict) or not (features or not set(ENDS).isdisjoint(domains)):
         return  # one codebook for both ends
-    missing, stray = [name for name in axes if name not in domains], [name for name in domains if name not in axes]
+    missing = [name for name in axes if name not in map(str, domains)]
+    stray = [name for name in domains if name not in axes and isinstance(name, str)]
     if missing and stray:
         below = "" if _OF_CODEBOOKS.isdisjoint(stray) else f" Write {axes[0]}: {{table: …, levels: […]}}, and so on."
         yield f"hierarchy must have an entry for each axis ({', '.join(axes)}), got {', '.join(map(str, domains))}.{below}"
@@ -149,6 +152,6 @@ def _faults_by_axis(keys: Mapping[str, Any], given: set[str]) -> Iterator[str]:
     for axis in missing:
         needs = "every feature needs its codes" if axis in features else "each end of trips needs its codebook"
         yield f"hierarchy.{axis} must be given: {needs}."
-    for name in stray if axes else ():
-        rule = f"{name} is not one of input.features" if features else "it is no end of trips"
-        yield f"hierarchy.{name} must be left out: {rule}."
+    for other in stray if axes else ():
+        rule = f"{other} is not one of input.features" if features else "it is no end of trips"
+        yield f"hierarchy.{other} must be left out: {rule}."
