@@ -400,9 +400,8 @@ def on_axes(folder: Path, axes: dict[str, Any], **keys: Any) -> PublishedRelease
 
 
 @pytest.fixture(scope="module", params=[
-    *((mechanism, 0) for mechanism in MECHANISMS),
-    (MECHANISMS[0], 1),
-    *(pytest.param((mechanism, 1), marks=pytest.mark.thorough) for mechanism in MECHANISMS[1:]),
+    *((MECHANISMS[0], number) for number in (0, 1)),
+    *(pytest.param((mechanism, number), marks=pytest.mark.thorough) for mechanism in MECHANISMS[1:] for number in (0, 1)),
 ], ids=str)  # fmt: skip
 def going_round(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PublishedRelease]:
     """Release people without noise by such axes."""

@@ -120,7 +120,7 @@ thorough = pytest.mark.thorough
     pytest.param(MECHANISM, None, DUCKDB, None, marks=thorough),
     pytest.param(MECHANISM, "all", SPARSE, None, marks=thorough),
     (MECHANISM, "above", SPARSE, None),
-    ("inftda_lenient", None, CSV, None),
+    pytest.param("inftda_lenient", None, CSV, None, marks=thorough),
     pytest.param("inftda_lenient", "all", SPARSE, None, marks=thorough),
     pytest.param("inftda_lenient", "above", SPARSE, None, marks=thorough),
     ("inftda_shrunk", "survivors", SPARSE, None),
@@ -230,7 +230,7 @@ SMALL = {**CUT, "CELL_BYTES": 2_000_000}
 
 @pytest.mark.parametrize(("mechanism", "measure", "run"), [
     (MECHANISM, "above", {"max_memory": "256MB"}),
-    ("inftda_shrunk", "all", {}),
+    pytest.param("inftda_shrunk", "all", {}, marks=thorough),
     pytest.param(MECHANISM, "survivors", {}, marks=thorough),
     pytest.param(MECHANISM, "all", {"max_memory": "256MB"}, marks=thorough),
     pytest.param("inftda_shrunk", "survivors", {}, marks=thorough),

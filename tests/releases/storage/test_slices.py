@@ -98,8 +98,7 @@ FIRST, *OTHERS = CASES
 MADE = [
     (FIRST, "inftda", CUT),
     *(pytest.param(case, "inftda", CUT, marks=pytest.mark.thorough) for case in OTHERS),
-    ("CSV, destination tree", "inftda_reconciled", SMALL),
-    *(pytest.param("CSV, destination tree", mechanism, SMALL, marks=pytest.mark.thorough) for mechanism in ("inftda_lenient", "tda_l2")),
+    *(pytest.param("CSV, destination tree", mechanism, SMALL, marks=pytest.mark.thorough) for mechanism in ("inftda_reconciled", "inftda_lenient", "tda_l2")),
 ]  # fmt: skip
 
 
