@@ -4,12 +4,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import polars as pl
 
 from storage.errors import UsageError
 from tasks.ingest.sources.locations import table_at
-from tasks.ingest.tables import check_columns, opened, text_columns
+from tasks.ingest.tables import check_columns, is_blank, opened, reader, text_columns
 from tasks.released.query.areas import Area, find_area
 from tasks.released.query.sets import TOGETHER, AreaSet, is_known, set_of
 from tasks.released.sources.folder import PublishedFolder
@@ -49,7 +48,7 @@ def _read(table: Any) -> pl.DataFrame:
     """Return a table of groups as text."""
     if isinstance(table, str | os.PathLike):
         file = table_at(_FIELD, os.fspath(table), Path())
-        with duckdb.connect() as con, opened(con, file) as rows:
+        with reader(file) as con, opened(con, file) as rows:
             check_columns(file, rows, [CODE, GROUP])
             names = [name for name in (CODE, GROUP, LEVEL, AXIS) if name in rows.names]
             listed: pl.DataFrame = con.sql(f"SELECT {text_columns(names)} FROM {rows.scan(names)}").pl()
@@ -58,7 +57,7 @@ def _read(table: Any) -> pl.DataFrame:
     else:
         raise UsageError(f"{_FIELD} must be a table with the columns {CODE} and {GROUP}.", field=_FIELD)
     for name in (CODE, GROUP):
-        blank = listed[name].fill_null("").str.strip_chars() == ""
+        blank = is_blank(listed[name])
         if blank.any() or not len(blank):
             where = f"; see row {int(blank.arg_true()[0]) + 1}" if len(blank) else ": the table has no rows"
             raise UsageError(f"{_FIELD}: column {name} must not be empty{where}.", field=_FIELD)

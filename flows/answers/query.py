@@ -115,7 +115,7 @@ def query_answer(
         simultaneous: whether the interval is to hold together with those of all other questions.
         areas: public tables of groups of areas, `FILE` or `NAME=FILE` each: one count for each group.
         minus: another published folder, whose answers are taken off.
-        share_of: `NAME=AREA`: of which the count is a part.
+        share_of: `NAME=AREA`: the whole, which holds what is asked for.
     Raises:
         TrellisError: the folder cannot be read, or has no such area.
     """
@@ -158,7 +158,7 @@ def answers_to(
         asked_for: as for `questions`.
         tables: of groups of areas, each with its axis, where it is named: paths, or data frames.
         minus: another release, whose answers are taken off.
-        share_of: an axis, and the area of it that the counts are parts of; or a derived column and `all`.
+        share_of: the whole of each count: an axis and an area of it, or a derived column and `all`.
     Raises:
         UsageError: as `questions`; or what is compared cannot be.
     """
@@ -196,7 +196,7 @@ def _with_groups(
 
 
 def _whole_of(published: PublishedFolder, question: Question, share_of: tuple[str, Any]) -> Asked:
-    """Return the whole of which a count is a share: what is asked for, with another area of one axis, or with all codes of a derived column."""
+    """Return the question about the whole: the same question, with another area of one axis or with all codes of a derived column."""
     name, of = share_of
     if name in question.codes and of == EVERYTHING:
         codes = {column: code for column, code in question.codes.items() if column != name}

@@ -50,9 +50,8 @@ class Sums:
         return {
             "part": number,
             "noisy": measured.noisy.tolist(),
-            "draws": None
-            if possible == 1
-            else _in_short(measured.draws),  # then what lies under a dropped cell has none
+            # of cells of one draw, what lies under a dropped cell has none
+            "draws": None if possible == 1 else _in_short(measured.draws),
             "possible": possible,
             "under": under.tolist() if measured.dropped else None,
         }

@@ -164,21 +164,17 @@ def _table(
         areas = tuple(of.ravel() for of in np.indices(sizes))
     boxes, cells = Boxes(levels, areas), None if len(areas[0]) == math.prod(sizes) else packed(areas, sizes)
     are_pairs = ends and all((level > 0) == (axis in ends) for axis, level in enumerate(levels))
-    is_exact, shown = (
-        not view and folder.is_exact(levels),
-        _published(estimate, view, boxes) if view else _asked(estimate, boxes, entry),
-    )
+    shown = _published(estimate, view, boxes) if view else _asked(estimate, boxes, entry)
+    of_sums = {"measured": None, "ranges": None}
+    if cells is None:
+        of_sums = sums.of_table(boxes, np.array(shown[COUNT], dtype=np.int64))
     return {
         "at": list(levels),
         "cells": None if cells is None else cells.tolist(),
         "source": f"view {view.name}" if view else f"level {entry.level}" if entry else "sum of leaves",
-        "exact": is_exact,
+        "exact": not view and folder.is_exact(levels),
         **shown,
-        **(
-            sums.of_table(boxes, np.array(shown[COUNT], dtype=np.int64))
-            if cells is None
-            else {"measured": None, "ranges": None}
-        ),
+        **of_sums,
         "rows": _rows(estimate, entry) if entry and are_pairs else None,
         "absent_high": estimate.absent_high(entry.level, _ONE_BY_ONE) if entry and cells is not None else None,
     }
