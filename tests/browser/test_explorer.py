@@ -544,45 +544,32 @@ def test_several_areas_are_added_up(folders, reader):
     assert reader.fields()[0] == NAMES[TOWNS[COLUMNS - 1]]
 
 
-def ends_of(interval):
-    """Return low and high of an interval as a card shows it."""
-    low, high = interval.split(", with")[0].split(" to ")
-    return int(low.replace(",", "")), int(high.replace(",", ""))
-
-
-@pytest.mark.parametrize(("name", "axis", "is_equal"), [
-    ("ages", "age", True),
-    ("unbiased", "age", True),
-    ("homes", "size", True),
-    ("by mode", "hour", False),
-    ("walked by mode", "hour", False),
-    ("leaves by mode", "hour", False),
+@pytest.mark.parametrize(("name", "axis"), [
+    ("ages", "age"),
+    ("unbiased", "age"),
+    ("homes", "size"),
+    ("by mode", "hour"),
+    ("walked by mode", "hour"),
+    ("leaves by mode", "hour"),
 ])  # fmt: skip
-def test_every_range_is_what_a_query_answers(name, axis, is_equal, folders, reader):
-    """It has the count and the interval of a query; beyond 16 draws of noise, and where cells were dropped, the interval contains the query's."""
+def test_every_range_is_what_a_query_answers(name, axis, folders, reader):
+    """It has the count and the interval of a query."""
     folder = open_folder(folders[name])
     reader.opens(folder.path / EXPLORER)
     number, levels = list(folder.axes).index(axis), folder.axes[axis]
-    codes, most = folder.ordered[axis].codes[len(levels) - 1], asked(folder.path, {}).high
+    codes = folder.ordered[axis].codes[len(levels) - 1]
     for first, last in combinations_with_replacement(range(len(codes)), 2):
         if last - first == len(codes) - 1:
             continue
         count, interval, title = reader.page.evaluate(ASKS, f"#only={number}.{len(levels)}.{first}.{last}")
         where = f"{codes[first]}..{codes[last]}" if first < last else f"{levels[-1]}={codes[first]}"
-        answer = asked(folder.path, {axis: where})
-        assert count == card_of(answer)[0], title
-        if is_equal or first == last:
-            assert interval == card_of(answer)[1], title
-        else:
-            low, high = ends_of(interval)
-            assert low <= answer.low <= min(answer.high, most) <= high, title
+        assert (count, interval) == card_of(asked(folder.path, {axis: where})), title
 
 
 @pytest.mark.parametrize("name", ["drawn", "by mode", "walked by mode", "leaves by mode"])
-def test_sums_of_areas_contain_what_a_query_adds_up(name, folders, reader):
-    """Of random areas of both ends, a mode and some hours, the page has the count of a query, and its interval or one that contains it."""
-    folder, chance, equal = folders[name], np.random.default_rng(1), 0
-    most = asked(folder, {}).high
+def test_sums_of_areas_are_what_a_query_adds_up(name, folders, reader):
+    """Of random areas of both ends, a mode and some hours, the page has the count and the interval of a query."""
+    folder, chance = folders[name], np.random.default_rng(1)
     reader.opens(folder / EXPLORER)
     for _ in range(100):
         state, where = list[str](), dict[str, str]()
@@ -598,14 +585,7 @@ def test_sums_of_areas_contain_what_a_query_adds_up(name, folders, reader):
             state.append(f"only=2.1.{mode}.{mode}" + (f"_3.4.{first}.{last}" if last - first < 11 else ""))
             where |= {"mode": ["bus", "car", "walk"][mode], "hour": f"{first}..{last}"}
         count, interval, title = reader.page.evaluate(ASKS, f"#{'&'.join(state)}")
-        answer = asked(folder, where)
-        assert count == card_of(answer)[0], title
-        if interval == card_of(answer)[1]:
-            equal += 1
-            continue
-        low, high = ends_of(interval)
-        assert low <= answer.low <= min(answer.high, most) <= high, title
-    assert equal > 0
+        assert (count, interval) == card_of(asked(folder, where)), title
 
 
 def test_areas_that_share_a_code_are_told_apart(tmp_path, reader, own_home):
