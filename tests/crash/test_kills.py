@@ -62,7 +62,7 @@ def of_grid(folder):
     return spec_in(folder, spec)
 
 
-def of_trips_by_mode(folder: Path) -> Path:
+def of_trips_by_mode(folder):
     """Write trips with a mode, which are ordered and have the views as Trellis chooses."""
     town = Town(folder)
     rows = [

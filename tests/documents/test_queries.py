@@ -2,8 +2,6 @@
 
 import re
 import shutil
-from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -22,7 +20,7 @@ PEOPLE = 20_000
 
 
 @pytest.fixture
-def ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def ids(tmp_path, monkeypatch):
     """Release a made-up country twice in the working directory, as the page has it, and return the releases."""
     country = draw_country(
         regions=3, provinces=6, municipalities=18, people=PEOPLE, generator=np.random.default_rng(13)
@@ -41,9 +39,9 @@ def ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def ran(code: str) -> dict[str, Any]:
+def ran(code):
     """Run Python of the page, and return what it has named."""
-    names: dict[str, Any] = {}
+    names = {}
     exec(code, names)  # noqa: S102 (the page's own code)
     return names
 

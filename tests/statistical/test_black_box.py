@@ -28,15 +28,7 @@ from flows.specification.file import load_spec
 from storage.database.connections import store
 from tasks.laws.law import Sampling
 from tasks.mechanisms import MECHANISMS
-from tests.support.attacks import (
-    FALSE_ALARM,
-    Claim,
-    Guesses,
-    learned,
-    log_evidence,
-    lower_bound,
-    rehearsed,
-)
+from tests.support.attacks import FALSE_ALARM, Claim, Guesses, learned, log_evidence, lower_bound, rehearsed
 from tests.support.laws import drawn_by
 from tests.support.spec import spec_in
 
@@ -179,7 +171,7 @@ def published(folder):
         yield from map(list, table.select(*ends, *columns).iter_rows())
 
     keys = [(), *((work,) for work in "ab"), *((home, work) for home in "ab" for work in "ab")]
-    found: dict[tuple[str, ...], list[int | None]] = {}
+    found = {}
     for level in range(3):
         for *codes, low, high, count in rows(folder / "counts" / f"level_{level}.parquet", "low", "high", "count"):
             found[tuple(codes)] = [count, low, high, count]

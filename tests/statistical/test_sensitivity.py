@@ -84,7 +84,7 @@ def furthest(name, neighbours, most, promised, exact, lengths):
 
 def promise_cells(name, lengths, promised):
     """Return, for every cell of a partition, the cells of the partition of the promise that have a leaf in it."""
-    met: dict[tuple, set] = {}
+    met = {}
     for node, cell in zip(cells_of(name, lengths), cells_of(name, promised), strict=True):
         met.setdefault(node, set()).add(cell)
     return [frozenset(cells) for cells in met.values()]
@@ -246,7 +246,7 @@ def test_cells_below_a_node_are_counted_as_they_are(universes, data):
     universe = data.draw(universes)
     depths = [axis.depth for axis in universe.tree.axes]
     lengths, promised = (data.draw(st.tuples(*(st.integers(0, depth) for depth in depths))) for _ in range(2))
-    met: dict[tuple, set] = {}
+    met = {}
     for leaf in universe.leaves():
         node, cell = (tuple(path[:own] for path, own in zip(leaf, of, strict=True)) for of in (lengths, promised))
         met.setdefault(node, set()).add(cell)

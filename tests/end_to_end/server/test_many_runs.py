@@ -58,12 +58,12 @@ def test_a_run_that_crashed_before_it_began_is_tried_again(up):
 
 
 @flow(name="release")
-def released() -> None:
+def released():
     """Have the name of the flow whose runs are tried again."""
 
 
 @flow(name="another")
-def of_somebody_else() -> None:
+def of_somebody_else():
     """Have the name of a flow that is not ours."""
 
 

@@ -2,7 +2,6 @@
 
 import itertools
 from datetime import UTC, datetime, time, timedelta
-from typing import Any
 
 import polars as pl
 import pytest
@@ -11,21 +10,21 @@ from flows.api import open_release
 from storage.errors import InputError
 from tasks.folder.verify.folder import verify
 from tests.support.spec import of_features
-from tests.support.tables import AREAS, HEADER, N1, N2, S1, Place, csv
+from tests.support.tables import AREAS, HEADER, N1, N2, S1, csv
 
 NOON = datetime(2024, 5, 17, 12, 30)  # a Friday
 MAY = {"first": "2024-05-01", "last": "2024-05-31", "step": "day"}
 AGES = {"from": {"column": "years", "bins": [0, 18, 65]}}
-HIERARCHY: dict[str, Any] = {"hour": {"from": {"column": "started_at", "take": "hour"}}, "age": AGES}
+HIERARCHY = {"hour": {"from": {"column": "started_at", "take": "hour"}}, "age": AGES}
 FEATURES = of_features("people.csv", HIERARCHY)
 
 
-def features(taken: dict[str, Any], **also: Any) -> dict[str, Any]:
+def features(taken, **also):
     """Return the keys of a spec whose hour is taken in such a way."""
     return of_features("people.csv", HIERARCHY | {"hour": {"from": {"column": "started_at"} | taken} | also})
 
 
-def write(place: Place, times: list[Any], years: list[Any]) -> None:
+def write(place, times, years):
     """Write a table of people, as CSV."""
     place.write("people.csv", csv(["started_at", "years", "note"], zip(times, years, itertools.repeat("x"))))
 

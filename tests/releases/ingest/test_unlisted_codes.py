@@ -1,8 +1,5 @@
 """Codes that the codebook lacks: those of a public area for all others, and those that have changed."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from flows.answers.check import check_answer
@@ -16,23 +13,23 @@ from tasks.folder.verify.folder import verify
 from tasks.ingest.task import ingest, read_in_memory
 from tests.support.households import LISTED, SPEC, draw_homes, write_spec, write_tables
 from tests.support.spec import of_features
-from tests.support.tables import AREAS, HEADER, LEVELS, N1, N2, S1, S2, UNKNOWN, Place, csv, trips
+from tests.support.tables import AREAS, HEADER, LEVELS, N1, N2, S1, S2, UNKNOWN, csv, trips
 
 OTHER = "OTHER"
 CODEBOOK = {"table": "codebook.csv", "levels": LEVELS}
 
 
-def hierarchy(**also: Any) -> dict[str, Any]:
+def hierarchy(**also):
     """Return the keys of a spec over the codebook with others beside it."""
     return {"also": {"hierarchy": CODEBOOK | also}}
 
 
-def people(mode: dict[str, Any], age: dict[str, Any]) -> dict[str, Any]:
+def people(mode, age):
     """Return the keys of a spec of people by mode and age."""
     return of_features("people.csv", {"mode": mode, "age": age})
 
 
-def codebooks(place: Place, **keys: Any) -> list[list[tuple[str, ...]]]:
+def codebooks(place, **keys):
     """Return the areas of both ends of an ingested table."""
     place.in_vault(**keys)
     return [read_codebook(shard_folder("a-release"), end).rows() for end in ("origin", "destination")]
@@ -118,7 +115,7 @@ def test_that_area_is_asked_for_by_its_code(place):
         released.query(origin="05")
 
 
-def recoded(place: Place, rows: list[tuple[str, ...]], **also: Any) -> dict[str, Any]:
+def recoded(place, rows, **also):
     """Write a table of codes that have changed, and return the keys of a spec that names it."""
     place.write("changes.csv", csv(["was", "is", "since"], [(*row, "2025") for row in rows]))
     return hierarchy(recode={"table": "changes.csv", "from": "was", "to": "is"}, **also)
@@ -180,7 +177,7 @@ def test_a_code_of_a_coarser_area_is_no_code_for_others(place, capfd, code):
     assert str(error) == "hierarchy.unlisted must be a code of the finest level that one area has, or a new code."
 
 
-def groups_of(folder: Path, region: dict[str, Any], keys: dict[str, Any]) -> dict[tuple[str, str], int]:
+def groups_of(folder, region, keys):
     """Return, by region and size, how many groups have at least this size, with other keys of the regions and of the spec."""
     domains = {"hierarchy": {"region": SPEC["hierarchy"]["region"] | region}}
     plan = make_plan(load_spec(write_spec(folder, **domains | keys)))

@@ -5,8 +5,6 @@ import itertools
 import json
 import re
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -36,8 +34,6 @@ from tests.support.spec import SPEC
 from tests.support.town import Town
 
 WITH_PAGES = True
-
-Made = Callable[[str], Path]
 
 TRIPS = SPEC | {"budget": SPEC["budget"] | {"epsilon": 2e3}, "noise": {"sampler": "table"}}
 ADD_REMOVE = {"privacy": TRIPS["privacy"] | {"neighbours": "add_remove"}}

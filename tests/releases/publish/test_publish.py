@@ -6,9 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -23,7 +20,7 @@ from tasks.format.csv import csv_failures
 from tasks.format.manifest import Manifest
 from tests.support.ages import people_released
 from tests.support.folders import assert_described, manifest_of, table_of, with_sums
-from tests.support.library import ROWS, Kept, Library
+from tests.support.library import ROWS
 from tests.support.user import REPOSITORY
 
 WITH_PAGES = True
@@ -33,25 +30,25 @@ SOME = ["walked", "grid", "sizes by tails", "trips settled together"]
 
 
 @pytest.fixture(params=ROWS)
-def kept(request: pytest.FixtureRequest, library: Library) -> Kept:
+def kept(request, library):
     """Return each release of the library."""
     return library[request.param]
 
 
 @pytest.fixture
-def folder(library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(library, tmp_path, monkeypatch):
     """Return a copy of trips on its own: no store, no codebook, no confidential table."""
     monkeypatch.setenv("TRELLIS_HOME", "/proc/nowhere")  # where no store can be made either
     return library["trips"].copied(tmp_path)
 
 
-def failures(folder: Path) -> list[str]:
+def failures(folder):
     """Write fitting checksums, and return what `verify` says all the same."""
     with_sums(folder)
     return verify(folder)
 
 
-def put(folder: Path, level: int, table: pl.DataFrame) -> list[str]:
+def put(folder, level, table):
     """Replace the table of a level, with intervals as wide as its counts need; return what `verify` says of the folder."""
     if {"count", "low", "high"} <= set(table.columns):
         table = table.with_columns(low=pl.min_horizontal("low", "count"), high=pl.max_horizontal("high", "count"))
@@ -156,7 +153,7 @@ def test_a_release_that_is_out_stays_as_it_is(tmp_path, own_home):
 # with checksums that fit --------------------------------------------------------------------------------------------------
 
 
-def plus(table: pl.DataFrame, row: int, records: int | None) -> pl.DataFrame:
+def plus(table, row, records):
     """Return a table with so many records more in one of its rows."""
     at_row = pl.int_range(pl.len()) == row
     return table.with_columns(pl.when(at_row).then(pl.col("count") + records).otherwise("count").alias("count"))
@@ -184,7 +181,7 @@ def test_a_record_moved_to_another_parent_does_not_add_up(folder, level):
 
 
 COLUMNS, WHOLE = "columns must be", "counts must be whole numbers above zero, and no code may be missing."
-SPOIL_TABLE: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = {
+SPOIL_TABLE = {
     "removed": (lambda table: table[1:], "do not add up"),
     "doubled": (lambda table: pl.concat([table[:1], table]), "two rows have the same codes."),
     "split in two": (lambda table: plus(plus(pl.concat([table[:1], table]), 0, -1), 1, 1 - table["count"][0]), "two rows have the same codes."),
@@ -220,7 +217,7 @@ def test_spoilt_tables_are_found(folder, level, spoil):
     ]
 
 
-SPOIL_CSV: dict[str, Callable[[str], str]] = {
+SPOIL_CSV = {
     "a count changed": lambda text: re.sub(r",(\d+),(\d+),(\d+),(true|false)\n\Z", r",9\1,\2,\3,\4\n", text),
     "a mark changed": lambda text: re.sub(r"(true|false)\n\Z", lambda it: f"{str(it[1] == 'false').lower()}\n", text),
     "a leading zero lost": lambda text: text.replace("\n0", "\n", 1),
@@ -267,7 +264,7 @@ UNKNOWN_KEYS = ["note", "privacy.note", "levels.3.true_total", "seals.0.note", "
 def test_a_manifest_with_a_key_less_or_more_is_found(folder, name):
     """A manifest without one of its keys, or with an unknown one, of which nobody knows whether it may be public, is told by that key."""
     manifest = manifest_of(folder)
-    part: Any = manifest
+    part = manifest
     *above, key = name.split(".")
     for step in above:
         part = part[int(step) if step.isdigit() else step]
@@ -283,7 +280,7 @@ def test_a_manifest_with_a_key_less_or_more_is_found(folder, name):
     assert name in told
 
 
-SPOIL_MANIFEST: dict[str, Callable[[dict[str, Any]], Any]] = {
+SPOIL_MANIFEST = {
     "no spec": lambda manifest: manifest | {"spec": {}},
     "no seals": lambda manifest: manifest | {"seals": []},
     "a seal less": lambda manifest: manifest | {"seals": manifest["seals"][1:]},

@@ -25,7 +25,7 @@ SHAPE = r'translate\([^)]*\)" d="(M[^"]*)" fill="#'
 GROUNDS = {"white": "#ffffff", "dark": "#14171b"}
 
 
-def matrix_of(counts: list[list[int]], below: int = 0, names: list[str] | None = None) -> Matrix:
+def matrix_of(counts, below=0, names=None):
     """Return the matrix of some counts, 0 where there is no row; those less than `below` may be zero."""
     made = np.array(counts)
     codes = tuple(tuple((names[at] if names else f"{at}",) for at in range(size)) for size in made.shape)
@@ -33,26 +33,26 @@ def matrix_of(counts: list[list[int]], below: int = 0, names: list[str] | None =
     return Matrix(2, axes, codes, made.shape, made, made != 0, (made != 0) & (made < below))
 
 
-def series_of(name: str, codes: list[str]) -> OrderedCounts:
+def series_of(name, codes):
     """Return counts along an axis, with an interval but for the second one."""
     counts = np.arange(len(codes)) * 100
     low = np.where(np.arange(len(codes)) == 1, np.nan, counts - 7.0)
     return OrderedCounts(name, "level 1", tuple((code,) for code in codes), counts, low, low + 14)
 
 
-def histograms_of(names: list[str]) -> Histograms:
+def histograms_of(names):
     """Return the numbers of groups of three sizes in regions with some names."""
     counts = np.array([900, 70, 5])
     regions = tuple(Histogram(at, (name,), counts, counts - 9.0, counts + 9.0) for at, name in enumerate(names))
     return Histograms(2, 1, ("1", "2", "3"), regions, 9)
 
 
-def texts_of(svg: str) -> list[str]:
+def texts_of(svg):
     """Return what is written in a chart, each text by itself."""
     return [unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
 
 
-def light_of(colour: str) -> float:
+def light_of(colour):
     """Return the relative luminance of a colour."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]

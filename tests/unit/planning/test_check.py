@@ -3,8 +3,6 @@
 import json
 import re
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -23,12 +21,12 @@ from flows.specification.undecided import FILL_IN, left_in, marked_in
 from flows.specification.yaml import line_of
 from flows.up import _of_specs
 from storage.errors import InputError, SpecError
-from tests.support.keys import ABSENT, Keys, changed, decided, planned_of
+from tests.support.keys import ABSENT, changed, decided, planned_of
 from tests.support.spec import SPEC
 from tests.support.town import Town
 
 CODEBOOK = "region,town\nnorth,a\nsouth,b\n"
-TRIPS: Keys = SPEC | {
+TRIPS = SPEC | {
     "name": "trips",
     "input": {"table": "trips.csv", "origin": "home", "destination": "work", "count": "people"},
     "hierarchy": {"table": "towns.csv", "levels": ["region", "town"]},
@@ -39,7 +37,7 @@ TRIPS: Keys = SPEC | {
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """Return a folder with a table of trips and its codebook, beside an empty TRELLIS_HOME."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("NOT_SET", raising=False)
@@ -48,13 +46,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def checked(folder: Path, changes: Keys | None = None, keys: Keys = TRIPS) -> PassedCheck | FailedCheck:
+def checked(folder, changes=None, keys=TRIPS):
     """Check a spec with some keys changed."""
     (folder / "spec.yaml").write_text(yaml.safe_dump(changed(keys, changes or {}), sort_keys=False))
     return check_answer(folder / "spec.yaml")
 
 
-def fields(answer: PassedCheck | FailedCheck) -> list[str]:
+def fields(answer):
     """Return the fields of the problems, in alphabetical order."""
     return sorted(problem.field for problem in answer.problems)
 
@@ -232,7 +230,7 @@ def test_a_starter_can_be_released_once_it_is_decided(folder, capsys):
     path = folder / "begun.yaml"
     path.write_text(begun)
     assert cli._run(["check", str(path), "--json"]) == cli.WRONG
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    answer = json.loads(capsys.readouterr().out)
     assert [problem["field"] for problem in answer["problems"]] == answer["undecided"]
     assert len(answer["undecided"]) == begun.count(f": {FILL_IN} #") > 10
     areas = {"hierarchy.table": "towns.csv", "hierarchy.levels": ["region", "town"], "release.finest": "town"}

@@ -1,17 +1,14 @@
 """Which cells of a tree a plan measures: what the spec asks for, and what follows from public sizes."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flows.forecast.answer import plan_answer
-from flows.planning.plan import Plan
 from storage.errors import SpecError
 from tasks.mechanisms import MECHANISMS, measuring
 from tasks.validate.size import expected_cells
-from tests.support.keys import ABSENT, PRIVACY, Keys, features_of, planned_of
+from tests.support.keys import ABSENT, PRIVACY, features_of, planned_of
 from tests.support.universe import universe_of
 
 pytestmark = pytest.mark.usefixtures("own_home")
@@ -23,13 +20,13 @@ VIEWS = {"release.views": "margins"}
 TABLE = {"noise.sampler": "table"}
 
 
-def keys_of(codes: int = 8) -> Keys:
+def keys_of(codes=8):
     """Return the keys of a spec of two ordered axes with so many codes each, which are refined in turns."""
     axes = features_of(dict.fromkeys("ab", 1), hierarchy={name: {"ordered": codes} for name in "ab"})
     return axes | {"mechanism": "inftda_reconciled", "privacy": PRIVACY | {"accountant": "zcdp"}}
 
 
-def plan_of(folder: Path, codes: int = 8, **changes: Any) -> Plan:
+def plan_of(folder, codes=8, **changes):
     """Return the plan of such a spec with changes."""
     return planned_of(folder, keys_of(codes), changes)
 

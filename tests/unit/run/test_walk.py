@@ -13,7 +13,7 @@ import flows.run.walk
 from flows.run.steps import next_steps
 from flows.run.walk import walk
 from storage.errors import Interrupted, StageFailed, StoreError, WorkerLost
-from storage.releases.shards import TRUNK, Branch, Place, Shard
+from storage.releases.shards import TRUNK, Branch, Shard
 from tasks.mechanisms import MECHANISMS
 from tasks.work.order import Step
 from tasks.work.stage import Outcome
@@ -32,13 +32,13 @@ class Kept:
 
     def __init__(self, of, faults=lambda _: None):
         self.of, self.faults = of, faults
-        self.begun: list[Step] = []
-        self.told: list[tuple[int, int, int]] = []
-        self.turns: Counter[Place] = Counter()  # that were opened
-        self.given_up: Counter[Place] = Counter()
-        self._prepared: Step | None = None
-        self.lost: Counter[Step] = Counter()
-        self._tried: set[Place] = set()
+        self.begun = []
+        self.told = []
+        self.turns = Counter()  # that were opened
+        self.given_up = Counter()
+        self._prepared = None
+        self.lost = Counter()
+        self._tried = set()
 
     @property
     def job(self):
@@ -85,7 +85,7 @@ class Kept:
             self._prepared = None
             charge = self.of.record.charges.get(step.level)
             assert charge.state == "drawing" if charge else self.of.record.release.levels[step.level].is_invariant
-        done: Future = Future()
+        done = Future()
         fault = self.faults(step)
         self.lost[step] += isinstance(fault, WorkerLost)
         if fault:
@@ -145,7 +145,7 @@ def test_a_walk_marks_before_it_draws_and_ends(release):
 @given(beginnings())
 def test_a_branch_that_fails_does_not_stop_the_others(release):
     """What can be made without it is made, the failure names the branch, and another walk makes the rest alone."""
-    failing: list[Step] = []
+    failing = []
 
     def fault(step):
         if release.random.random() < 0.1:

@@ -6,7 +6,6 @@ import sqlite3
 import stat
 from contextlib import closing
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ OWN = "127.0.0.1:4200"
 
 def asked(headers, kind="http", names=OF_THIS_MACHINE):
     """Return the status that a request gets, or the code with which a websocket is closed; 200 where it is passed on."""
-    sent: list[dict[str, Any]] = []
+    sent = []
 
     async def app(scope, receive, send):
         sent.append({"status": 200})

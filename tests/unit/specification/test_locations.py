@@ -12,7 +12,7 @@ _OF_LIBPQ = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
 
 
 @pytest.fixture(autouse=True)
-def _without_libpq(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_libpq(monkeypatch):
     """Let the environment say nothing of a server."""
     for name in _OF_LIBPQ:
         monkeypatch.delenv(name, raising=False)

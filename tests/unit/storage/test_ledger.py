@@ -18,7 +18,7 @@ from flows.planning.budget import abandon, agreed_terms, declare, raise_cap, res
 from flows.planning.composition import composed_epsilon, standing_of
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
-from storage.ledger.books import Books, Cap
+from storage.ledger.books import Books
 from storage.ledger.events import advance, head, note, read_books
 from storage.ledger.recognition import Columns, Content, RecognisedTable, keep_recognised
 from storage.ledger.spending import Spending
@@ -106,12 +106,12 @@ class LedgerInAnyOrder(stateful.RuleBasedStateMachine):
         folder = self.place.enter_context(TemporaryDirectory())
         self.place.enter_context(pytest.MonkeyPatch.context()).setenv("TRELLIS_HOME", folder)
         self.con = self.opened.enter_context(store())
-        self.made: dict[str, Modelled] = {}
-        self.caps: dict[str, Cap] = {}
-        self.datasets: list[str] = []
-        self.events: list[str] = []
-        self.standings: list[tuple[float, Fraction]] = []  # of every event that records one
-        self.stated: dict[str, Fraction] = {}  # what the last of them leaves some people
+        self.made = {}
+        self.caps = {}
+        self.datasets = []
+        self.events = []
+        self.standings = []  # of every event that records one
+        self.stated = {}  # what the last of them leaves some people
         self.asked = 0
 
     def composed(self, people, cap, *plus):
@@ -337,8 +337,8 @@ class LedgerInAnyOrder(stateful.RuleBasedStateMachine):
 
     def keeps_the_laws(self, events):
         """Read without the code: nothing is drawn before it is charged, charged twice, or uncapped but by a raise."""
-        state_of: dict[tuple[str, int], str] = {}
-        caps: dict[str, float] = {}
+        state_of = {}
+        caps = {}
         for event in events:
             kind, dataset = event["event"], event.get("dataset", "")
             if kind == "reserved":

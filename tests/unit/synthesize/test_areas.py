@@ -1,6 +1,5 @@
 """Made-up areas and the people between them: the country, the nation and the paper's sets, with laws that all of them keep."""
 
-from collections.abc import Callable
 from itertools import pairwise, product
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from tasks.synthesize import country as of_country
-from tasks.synthesize.areas import SHARES, Country, draw_paper_set, write_country
+from tasks.synthesize.areas import SHARES, draw_paper_set, write_country
 from tasks.synthesize.country import draw_country
 from tests.support import nation as of_nation
 from tests.support.nation import draw_nation
@@ -21,28 +20,28 @@ FLOWS, PEOPLE = 300_000, 650_000
 PAPER_AREAS = {"binary": 256, "random": 435}
 
 
-def country_of(seed: int, **arguments: int) -> Country:
+def country_of(seed, **arguments):
     """Return the country that a seed draws."""
     return draw_country(**arguments, generator=np.random.default_rng(seed))
 
 
-def nation_of(seed: int, *, areas: tuple[int, ...] = SMALL, flows: int = FLOWS, people: int = PEOPLE) -> Country:
+def nation_of(seed, *, areas=SMALL, flows=FLOWS, people=PEOPLE):
     """Return the nation that a seed draws."""
     return draw_nation(areas=areas, flows=flows, people=people, generator=np.random.default_rng(seed))
 
 
-def set_of(kind: str, density: str, seed: int = 3) -> Country:
+def set_of(kind, density, seed=3):
     """Return the paper's set that a seed draws."""
     return draw_paper_set(kind, density, generator=np.random.default_rng(seed))
 
 
 @pytest.fixture(scope="module")
-def nation() -> Country:
+def nation():
     """Return a nation."""
     return nation_of(1)
 
 
-def check_tables(drawn: Country) -> None:
+def check_tables(drawn):
     """Check that codes nest, are of one width per level, and that both tables are sorted and know the same codes."""
     codebook, trips, levels = drawn.codebook, drawn.trips, drawn.codebook.columns
     for above, level in pairwise(levels):
@@ -105,11 +104,7 @@ def test_people_stay_near_and_codes_look_official(nation):
         assert nation.trips.filter(within)["people"].sum() > least * PEOPLE
 
 
-DRAWN: dict[str, Callable[[int], Country]] = {
-    "country": country_of,
-    "nation": nation_of,
-    "paper set": lambda seed: set_of("random", "sparse", seed),
-}
+DRAWN = {"country": country_of, "nation": nation_of, "paper set": lambda seed: set_of("random", "sparse", seed)}
 
 
 @pytest.mark.parametrize("name", DRAWN)

@@ -107,7 +107,7 @@ def test_expanding_lists_exactly_all_children_of_every_node(universes, data):
     frontier = frontier_of(universe, parents, level)
     cells = expand(universe.tree, frontier)
 
-    held: dict[tuple[tuple[str, ...], ...], set[tuple[tuple[str, ...], ...]]] = {}
+    held = {}
     for leaf in universe.leaves():
         held.setdefault(universe.node(leaf, level), set()).add(universe.node(leaf, level + 1))
     children = [[universe.areas(child) for child in universe.sort(held[node], level + 1)] for node in parents]

@@ -10,33 +10,33 @@ from hypothesis import strategies as st
 
 from tasks.tree import true_tree
 from tasks.tree.axis import Axis
-from tasks.tree.frontier import Cells, Frontier, expand
+from tasks.tree.frontier import Frontier, expand
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueFamilies, TrueLevel, grow, true_counts_of
 from tasks.work import capacity
 
 
-def draw_records(data, universe) -> dict:
+def draw_records(data, universe):
     """Return the true counts of some leaves, at least one."""
     leaves = st.sampled_from(universe.leaves())
     return data.draw(st.dictionaries(leaves, st.integers(1, 9), min_size=1, max_size=15))
 
 
-def grown(universe, records: dict) -> list[TrueLevel]:
+def grown(universe, records):
     """Return the true levels of some records, given in no particular order."""
     finest = np.array([universe.areas(leaf) for leaf in records]).T
     return list(grow(universe.tree, list(finest), np.array(list(records.values()))))
 
 
-def grouped(universe, records: dict, level: int) -> Counter:
+def grouped(universe, records, level):
     """Return the true count of each node of a level, by grouping the records."""
-    counts: Counter = Counter()
+    counts = Counter()
     for leaf, count in records.items():
         counts[universe.node(leaf, level)] += count
     return counts
 
 
-def nodes_of(level: TrueLevel | Cells) -> list[tuple[int, ...]]:
+def nodes_of(level):
     """Return the nodes of a level as tuples of areas."""
     return list(zip(*(areas.tolist() for areas in level.areas), strict=True))
 
@@ -101,7 +101,7 @@ def test_true_counts_of_surviving_nodes_are_found(universes, data):
     assert true_counts.tolist() == [counts.get(cell, 0) for cell in nodes_of(cells)]
 
 
-def take(level: TrueLevel, rows: np.ndarray) -> TrueLevel:
+def take(level, rows):
     """Return some nodes of a true level."""
     columns = (level.true_counts[rows], level.first_child[rows], level.children[rows])
     return TrueLevel(tuple(areas[rows] for areas in level.areas), *columns)
@@ -121,7 +121,7 @@ def test_records_are_sorted_when_the_order_takes_more_than_63_bits(axes):
 
     levels = list(grow(tree, list(np.array(list(records)).T), np.array(list(records.values()))))
     for level, true_level in enumerate(levels):
-        counts: Counter = Counter()
+        counts = Counter()
         for leaf, count in records.items():
             counts[tuple(reversed(leaf))[:level]] += count
         found = [tuple(reversed(node))[:level] for node in nodes_of(true_level)]

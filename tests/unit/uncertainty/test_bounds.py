@@ -29,7 +29,7 @@ confidences = st.floats(0.01, 0.999_999)
 measured_levels = st.lists(st.tuples(sigmas, cells), min_size=1, max_size=12)
 
 
-def noise_of_one(sigma: float, events: float, beta: float) -> float:
+def noise_of_one(sigma, events, beta):
     """Return √(2σ² ln(2n/β)), which n Gaussians keep within but for a probability of β."""
     return math.sqrt(2 * sigma**2 * math.log(2 * events / beta))
 
@@ -96,7 +96,7 @@ REACH = 3
 
 
 @st.composite
-def levels(draw: st.DrawFn) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def levels(draw):
     """Draw per level the true, noisy and released counts of all cells of a binary tree; −1 marks cells that are not measured."""
     depth = draw(st.integers(1, 3))
     true = [np.array(draw(st.lists(st.integers(0, 9), min_size=2**depth, max_size=2**depth)))]

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Sequence
 from itertools import pairwise, product
 
 import numpy as np
@@ -124,7 +123,7 @@ def test_paths_have_as_many_corners_as_there_is_room_for(most):
     shapes = Shapes({("home", 1): frame(circles), ("home", 2): frame(small)})
     keys, found = drawn_shapes(shapes, places, most)
     assert (("home", 2) in keys) == (most > 1_500)
-    texts: Sequence[str] = [path for of in found.values() for path in of["d"]]
+    texts = [path for of in found.values() for path in of["d"]]
     assert sum(map(len, texts)) <= most
     assert all(read(path).area > 0.5 * math.pi * (WIDTH / 23) ** 2 for path in found["home 1"]["d"])
     assert drawn_shapes(shapes, places, most) == (keys, found)
