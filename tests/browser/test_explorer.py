@@ -225,9 +225,7 @@ def test_an_area_is_chosen_on_the_map(folders, reader):
 
 
 def test_enter_chooses_only_what_is_clear(folders, reader):
-    """Where several areas fit, Enter asks, and asks again; where no name fits, those are offered that are spelt alike or have the longer words;
-    a code is clear; Tab takes what is clear.
-    """
+    """Where several areas fit, Enter asks, and asks again; where no name fits, it offers what is spelt alike; Tab takes what is clear."""
     reader.opens(folders["drawn"] / EXPLORER)
     reader.types("here", "mill", "Enter", "Enter", "Escape", "Enter")
     assert not reader.all("#here-list [aria-selected=true]").count()
@@ -355,9 +353,7 @@ def test_where_trips_end_may_be_chosen_alone(folders, reader):
 
 
 def test_a_pair_is_chosen_in_the_matrix(folders, reader):
-    """Where areas have no shapes, a click on a cell shows the pair with the interval of its row; where they have no names, codes
-    stand for them. A pair that is asked for by its address has the interval of a query.
-    """
+    """A click on a cell of the matrix, or an address, shows the pair with the interval of its row; where areas have no names, codes stand for them."""
     folder = folders["bare"]
     reader.opens(folder / EXPLORER, "#level=4")
     cell = reader.all("#matrix svg g.mark-rect path").nth(7)
@@ -589,9 +585,7 @@ def test_sums_of_areas_are_what_a_query_adds_up(name, folders, reader):
 
 
 def test_areas_that_share_a_code_are_told_apart(tmp_path, reader, own_home):
-    """Where a code is in several regions, titles name the region, the matrix has a cell for each pair, and a flow within one area is none
-    between two; where each end calls the levels of one codebook otherwise, too.
-    """
+    """Where a code is in several regions, titles name the region, the matrix has a cell for each pair, and a flow within one area is none between two."""
     areas = [(region, town) for region in "NS" for town in ("01", "02")]
     rows = [(*home, *work) for home in areas for work in areas for _ in range(50)]
     pl.DataFrame(areas, ["region", "town"], orient="row").write_csv(tmp_path / "areas.csv")

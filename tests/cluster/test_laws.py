@@ -1,7 +1,4 @@
-"""A release on a cluster is the release of threads and of processes: real workers under mutual TLS, a folder and a bucket as mailbox.
-
-What is confidential is in clear nowhere outside of home: not on the wire, in logs, on workers' disks, or in the mailbox.
-"""
+"""A release on a cluster is that of threads and of processes: real workers under mutual TLS, a folder and a bucket as mailbox, nothing confidential in clear."""
 
 from contextlib import suppress
 

@@ -1,7 +1,4 @@
-"""Whatever is killed of a Trellis with its real Prefect, the release can be gone on with and Prefect is told what became of it.
-
-Killed are processes as they run for a user: commands, `trellis up`, what it serves, workers, and Prefect's servers.
-"""
+"""Whatever process is killed of a Trellis with its real Prefect, the release can be gone on with and Prefect is told what became of it."""
 
 import signal
 import subprocess

@@ -1,7 +1,4 @@
-"""Workers in processes of their own: they make a release, are lost and come back, and end; what is sealed stays.
-
-This file is also the program of a worker that stops halfway.
-"""
+"""Workers in processes of their own, whose program this file is too: they make a release, are lost and come back, and end; what is sealed stays."""
 
 import os
 import signal

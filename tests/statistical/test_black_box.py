@@ -43,10 +43,7 @@ RELEASES_PER_STORE = 50
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What is audited, by so many releases of either table.
-
-    With 260, half the noise of the Gaussian walks is noticed in all but one run of a thousand.
-    """
+    """What is audited, by so many releases of either table: with 260, half the noise of the Gaussian walks is noticed in all but one run of a thousand."""
 
     mechanism: str
     neighbours: str
@@ -277,12 +274,7 @@ GUESSED = 12  # of either table: few enough to go through all that can happen
 
 
 def of_all_guesses(one, other):
-    """Return the probability of every number of right and of wrong guesses, and the evidence against OF_GUESSES that each is.
-
-    Args:
-        one: how large a part of the guesses about the one table is right, and wrong.
-        other: of those about the other.
-    """
+    """Return the probability of every number of right and of wrong guesses about the one table and the other, and the evidence that each is."""
     numbers = np.arange(GUESSED + 1)
     rest = GUESSED - numbers[:, None] - numbers
     outcomes = np.stack([*np.meshgrid(numbers, numbers, indexing="ij"), np.maximum(rest, 0)], axis=-1)

@@ -37,10 +37,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Guesses:
-    """Guesses about as many releases of the one table as of the other: how many were right, and wrong, of how many.
-
-    The numbers may be arrays, of many audits at once.
-    """
+    """Guesses about as many releases of the one table as of the other, or of many audits at once: how many were right, and wrong, of how many."""
 
     right: NDArray[np.int64]
     wrong: NDArray[np.int64]
@@ -87,10 +84,7 @@ def lower_bound(guesses, delta, false_alarm):
 
 
 def leaning(values, one, other, scales, law):
-    """Return by how much values, shape (…, counts), lean to the one table: the logarithm of the ratio of their probabilities.
-
-    Counts whose noise has the scale 0 are not looked at.
-    """
+    """Return by how much values, shape (…, counts), lean to the one table: the logarithm of the ratio of their probabilities, where there is noise."""
     seen = (scales > 0) & (one != other)
     log_probability, of = LAWS[law], scales[seen]
     return (
@@ -99,10 +93,7 @@ def leaning(values, one, other, scales, law):
 
 
 def learned(one, other, claim):
-    """Return what is guessed of half of the releases, by what the other half teaches.
-
-    It teaches a direction in all numbers that are published, the linear discriminant, and how far along it a guess is worth its risk.
-    """
+    """Return what is guessed of half of the releases by the linear discriminant of the other half, and by how far along it a guess is worth its risk."""
     half = len(one) // 2
     means = one[:half].mean(0), other[:half].mean(0)
     spread = np.cov(np.vstack([one[:half] - means[0], other[:half] - means[1]]).T) + _RIDGE * np.eye(one.shape[1])

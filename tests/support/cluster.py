@@ -1,8 +1,4 @@
-"""A cluster on this machine: a scheduler and workers as processes of their own, under mutual TLS, with a mailbox.
-
-This file is also the program of a worker whose noise and whose chunks a test chooses, and which kills or stops itself where a
-test says so.
-"""
+"""A cluster on this machine, a scheduler, workers under mutual TLS and a mailbox; and the program of a worker that draws, or dies, as a test says."""
 
 import os
 import shutil

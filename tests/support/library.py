@@ -1,8 +1,4 @@
-"""Published folders that tests share: some twenty small releases, each made once for a whole run, by the worker that first asks for it.
-
-The rows below are a covering array over what a release can be; tests/unit/test_library.py says which pairs no row has, and why. A test
-reads a folder of the library as it is, and copies the one that it spoils.
-"""
+"""Published folders that tests share, each made once for a run: a covering array of what a release can be. A test copies the folder that it spoils."""
 
 import fcntl
 import html

@@ -1,7 +1,4 @@
-"""The audit: that it finds whatever was done to the ledger, the seals and the shards, and blames nothing else.
-
-And the two endings that leave traces there: a release abandoned, and a vault forgotten.
-"""
+"""The audit: that it finds whatever was done to the ledger, the seals and the shards, and blames nothing else; and releases that end otherwise."""
 
 import hashlib
 import json

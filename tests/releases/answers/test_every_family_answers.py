@@ -81,10 +81,7 @@ def test_any_box_is_the_sum_of_its_rows_and_is_answered_alike(folder, tmp_path, 
 
 
 def test_a_row_is_answered_within_its_interval(folder):
-    """A question about a cell that has a row is answered with its count, and not beyond the interval of the row, which promises as much.
-
-    No row's interval begins below 0. An only child is its parent: where the parent has a row, its interval is that one.
-    """
+    """A cell that has a row has its count and an interval from 0 on within that of the row, which promises more; an only child has its parent's."""
     estimate = estimate_in(folder)
     for level in range(len(estimate.folder.levels)):
         table = estimate.folder.level_table(level)

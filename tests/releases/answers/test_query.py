@@ -254,12 +254,7 @@ def flat(universe_of, areas, steps):
 
 
 def covered(table, sigmas, *parts, seed, runs=RUNS, twice=False, but=None):
-    """Return how often the intervals of boxes, which share the probability, cover their truth together, over all noise, and how often those do that are wrong.
-
-    Args:
-        twice: whether counts are those of a second pass.
-        but: returns cells and laws as the intervals must not take them.
-    """
+    """Return how often intervals of boxes cover their truth together, over all noise, and how often those do that see what `but` makes of cells and laws."""
     tree, owns = table.tree, [level_of(table.tree.steps, box.levels) for box in parts]
     true_count, hits = sum(true_in(table, own, box) for own, box in zip(owns, parts, strict=True)), [0, 0]
     noise = sampler_of("gaussian", seed)
@@ -292,10 +287,7 @@ def none_dropped(cells, laws):
 
 
 def test_a_fixed_box_is_covered_although_much_of_it_was_dropped(universe_of):
-    """A sum over cells of which half lie under dropped ones is covered with the stated probability.
-
-    The same draws with the caps of dropped cells left out are not covered: the check can fail.
-    """
+    """A sum over cells of which half lie under dropped ones is covered with the stated probability, and not if the caps of these are left out."""
     first, second = np.divmod(np.arange(16), 2)
     sparse = public_table(flat(universe_of, (8, 2), (0, 1)), [first, second], np.full(16, 3))
     found, wrong = covered(sparse, MUCH_ABOVE, box_of((0, 1), (0, 1)), seed=1, but=none_dropped)
@@ -304,10 +296,7 @@ def test_a_fixed_box_is_covered_although_much_of_it_was_dropped(universe_of):
 
 
 def test_what_was_dropped_together_is_covered(universe_of):
-    """Where the sums over what was measured, less what stayed, are below all caps, a box that has all of it is covered.
-
-    Without the noise of these sums it is not: the check can fail.
-    """
+    """Where the sums over what was measured, less what stayed, are below all caps, a box of it all is covered, and not without the noise of these sums."""
     areas = np.arange(40)
     table = public_table(flat(universe_of, (40, 2), (0, 1)), [areas, np.ones_like(areas)], np.full(40, 5))
     sigmas = [0.0, 8.0, 1.0]
@@ -430,11 +419,7 @@ def areas_in(released, row):
 
 
 def check_rows(released, kinds):
-    """Check that every row of every level is answered with its count, by each kind of interval.
-
-    Simultaneous intervals are those of the table. The interval of a question lies in that of the row, which promises more; without
-    noisy counts, it is that of the row. An only child is answered as its parent, by the row of that.
-    """
+    """Check that every row of every level is answered with its count, an only child by that of its parent; the intervals are those of rows, or lie in them."""
     is_of_rows = not released.manifest.noisy_counts
     for level in range(released.levels.height):
         table = released.table(level)
@@ -671,10 +656,7 @@ def test_without_noisy_counts_rows_are_answered_and_of_sums_little_is_known(rele
 
 
 def test_features_are_asked_by_their_names(library, tmp_path):
-    """A flat feature is asked by its code, a deep one by level too; each row is answered as its table has it.
-
-    With a total that is noisy, what has no row is at most the root's noisy count and its margin as a cap.
-    """
+    """A flat feature is asked by its code, a deep one by level too; what has no row is at most the root's noisy count and its margin as a cap."""
     people = library["walked"].found
     check_rows(people, [""])
     told = query_answer(people.folder, None, None, ["zone=n", "age=age_1=0..4"], simultaneous=False)

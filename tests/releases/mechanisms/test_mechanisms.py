@@ -297,11 +297,7 @@ def table_of(tree, bounds):
 
 
 def check_published(made, tried):
-    """Check the published lows and highs of every level, null where none is stated, against those of fixed cells in a trial.
-
-    Returns:
-        The intervals of fixed cells, which lie in those of rows.
-    """
+    """Check the published lows and highs of every level against those of fixed cells in a trial, which lie in them and are returned."""
     plan = make_plan(load_spec(made.home.parent / "spec.yaml"))
     tree, terms = tree_of(made.release), made.release.terms.intervals
     assert terms.rounded != plan.file.spec.keep_noisy_counts

@@ -108,13 +108,7 @@ def check_absent(folder, most):
 
 
 def check_tables(folder, shown, most=20):
-    """Assert that cells of tables, with a row and without, are shown as a query answers; return how many were asked about.
-
-    Args:
-        folder: published.
-        shown: what its explorer shows.
-        most: of each table.
-    """
+    """Assert that cells of tables, with a row and without, are shown as a query answers; return how many were asked about."""
     estimate, chance, many = estimate_of(FolderSource(open_folder(folder))), np.random.default_rng(3), 0
     for table in shown["tables"]:
         sizes = [axis.areas(level) for axis, level in zip(estimate.folder.tree.axes, table["at"], strict=True)]

@@ -27,11 +27,7 @@ def tails_of(scale, terms):
 
 @pytest.mark.parametrize(("scale", "terms"), SUMS)
 def test_tails_quantiles_and_reach_of_sums_are_those_of_the_law(scale, terms):
-    """Against the law by convolution, whose smallest probabilities are summed first.
-
-    The bound on P[S > z] is never too small, and right to ten digits. The quantile is the least whole number that is exceeded with at
-    most the probability. P[S >= t] is at most exp(-x) at the bound t, for one draw too.
-    """
+    """Against the law by convolution, whose smallest probabilities are summed first: tails to ten digits and never too small, least quantiles, and reach."""
     tails = tails_of(scale, terms)
     for z in (0, 1, 2, 5, math.ceil(3 * scale), math.ceil(10 * scale)):
         bound = math.exp(log_tail_of_sum(((scale, terms),), z))
@@ -48,10 +44,7 @@ def test_tails_quantiles_and_reach_of_sums_are_those_of_the_law(scale, terms):
 
 @pytest.mark.parametrize(("scale", "terms"), [(1e5, 2), (2.0**32, 3), (10.0, 10**8), (0.05, 10**8), (700.0, 64)])
 def test_the_quantile_of_what_cannot_be_listed_is_least_too(scale, terms):
-    """For much noise, or many draws, the tail at the quantile holds and one step of noise before it does not.
-
-    Many draws are nearly normal; below e⁻⁵⁰⁰ the quantile is by Chernoff's bound: of two draws hardly more than the exact one.
-    """
+    """For much noise, or many draws, the tail at the quantile holds and one step of noise before it does not; Chernoff's bound is hardly more."""
     step = max(1, round(1e-3 * math.sqrt(terms * laplace_variance(scale))))
     for log_tail in (-0.9, -3.0, -30.0):
         z = laplace_quantile(scale, log_tail, terms)

@@ -1,8 +1,4 @@
-"""The tables of the table sampler against exact probabilities, and its draws bit by bit.
-
-The exact law is computed a second time here, in decimals of 150 digits, each weight by its own exponential and without
-recurrence, and shares no code with the tables.
-"""
+"""The tables of the table sampler against exact probabilities in 150 decimals, which share no code with them, and its draws bit by bit."""
 
 import errno
 import math

@@ -64,11 +64,7 @@ EVENTS = [
 
 @dataclass(frozen=True)
 class World:
-    """A place that is measured elsewhere: what is committed at home, and what lies in the mailbox.
-
-    In a turn somebody claims it, draws and puts a shard, and returns its hash; each of that may come late, when the turn was given up
-    long ago. There are two executions of each order, since whatever sends orders may run one twice.
-    """
+    """A place that is measured elsewhere: two executions of each order claim, draw, put and return a hash, each perhaps after the turn was given up."""
 
     states: tuple[str, ...] = ()
     sealed: tuple[int, str] | None = None  # the turn and what was sealed; None before

@@ -129,10 +129,7 @@ def test_noise_follows_neighbours_and_records(folder):
 
 @pytest.mark.parametrize("views", [None, CROSSING])
 def test_levels_are_sums_and_without_noise_the_table(views, folder):
-    """With hardly any noise every baseline returns the true counts of every level and view.
-
-    However much there is, leaves of nested groupings are whole and above zero, and every level is their sum.
-    """
+    """With hardly any noise every baseline returns the true counts of every level and view; with any, levels are sums of whole leaves from 0 on."""
     comparison = compare(folder, list(BASELINES), views, (0.1, 200.0))
     for entry in comparison.entries:
         levels = entry.try_on(comparison.table).released

@@ -89,10 +89,7 @@ def test_a_comparison_takes_no_other_ones_place(tmp_path):
 
 
 def test_what_cannot_be_tried_is_told(tmp_path):
-    """A mechanism that refuses the universe is left out with its reason; where it is the only one, nothing is compared.
-
-    Where one cannot be tried at one ε, it is at the others, and the reason names the ε.
-    """
+    """What a mechanism cannot do, at one ε or at all, is left out with its reason; where it is the only one, nothing is compared."""
     spec = load_spec(spec_at(tmp_path, hierarchy={"colour": {"values": 30_000}, "size": {"values": 30_000}}))
     comparison = make_comparison(spec, ["inftda", "gaussian"], [1.0], runs=1)
     assert [entry.name for entry in comparison.entries] == ["inftda"]
@@ -218,10 +215,7 @@ def test_tables_that_do_not_fit_are_refused_before_any_trial(tmp_path):
 
 
 def test_a_measure_of_ones_own_has_its_keys_and_tables(tmp_path, monkeypatch, capsys):
-    """A function that is added to the table gets its section: keys as written, tables read as text, and listed codes in order.
-
-    A number that no run has is null in JSON and in the rows, and a dash in the terminal and on the page.
-    """
+    """A function that is added to the table gets its section: keys as written, tables read as text, listed codes in order, and null for no number."""
     seen = []
 
     def own(tree, true, released, terms):

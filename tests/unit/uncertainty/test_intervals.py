@@ -36,10 +36,7 @@ SUMS = [*product([1, 1.5, 4.836], [2, 3, 10, 40]), *product([0.02, 0.2, 0.3, 0.7
 
 @pytest.mark.parametrize(("sigma", "terms"), SUMS)
 def test_the_quantile_of_a_sum_is_at_most_one_too_large(sigma, terms):
-    """The bound on the tail of a sum never falls short, and is at most 1 above the quantile by convolution.
-
-    Where noise is mostly 0 the bound is loose, to the safe side.
-    """
+    """The bound on the tail of a sum never falls short, and is at most 1 above the quantile by convolution, unless noise is mostly 0."""
     probabilities, zero = gaussian(sigma, terms)
     for tail in (0.05, 0.025, 1e-3, 1e-4, 1e-7):
         exact = least_beyond(probabilities, zero, tail)
@@ -64,10 +61,7 @@ def test_what_the_bound_on_sums_is_multiplied_by_is_right(sigma, terms):
 
 
 def test_the_quantile_of_much_noise_is_that_of_the_normal_distribution():
-    """Beyond what can be listed the quantile is at most 1 above the one by summing up its probabilities.
-
-    The logarithm of a probability may be any: e^(-5000) is exceeded at about 100 standard deviations.
-    """
+    """Beyond what can be listed, down to e^(-5000), the quantile is at most 1 above the one by summing up its probabilities."""
     sigma = 9000.0
     listed = least_beyond(*gaussian(sigma), 0.05)
     assert listed <= gaussian_quantile(sigma, math.log(0.05)) <= listed + 1
