@@ -248,21 +248,6 @@ def count_bytes(to):
     FolderPlace.get = noted(FolderPlace.get)
 
 
-def write_many(folder):
-    """Write a country with little to draw and many orders to do it with, and return the path of its spec."""
-    import numpy as np
-
-    import flows.cluster.cluster
-    import tasks.tree.branches
-    from flows.synthetic import write_ready
-    from tasks.synthesize.country import draw_country
-
-    tasks.tree.branches.BRANCH_CELLS, flows.cluster.cluster.BRANCHES_PER_WORKER = 20, 24
-    generator = np.random.default_rng(1)
-    country = draw_country(regions=4, provinces=8, municipalities=40, people=2000, generator=generator)
-    return write_ready(country, folder, "many", "many", epsilon=4.0)
-
-
 def draw_noise_of_the_cell(mechanism):
     """Let this process draw it for a mechanism, in small chunks."""
     import tasks.noise.measure

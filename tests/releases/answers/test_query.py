@@ -286,11 +286,16 @@ def none_dropped(cells, laws):
     return [with_none_dropped(of) for of in cells], laws
 
 
-def test_a_fixed_box_is_covered_although_much_of_it_was_dropped(universe_of):
+@pytest.mark.parametrize("parts", [
+    [box_of((0, 1), (0, 1))],
+    pytest.param([set_box((1, 1), [[0, 2, 3, 6, 7], [0]])], marks=pytest.mark.thorough),
+    pytest.param([set_box((0, 1), [[0], [1]]), set_box((1, 1), [[0, 2, 5], [0]])], marks=pytest.mark.thorough),  # of two levels
+])  # fmt: skip
+def test_a_fixed_sum_is_covered_although_much_of_it_was_dropped(universe_of, parts):
     """A sum over cells of which half lie under dropped ones is covered with the stated probability, and not if the caps of these are left out."""
     first, second = np.divmod(np.arange(16), 2)
     sparse = public_table(flat(universe_of, (8, 2), (0, 1)), [first, second], np.full(16, 3))
-    found, wrong = covered(sparse, MUCH_ABOVE, box_of((0, 1), (0, 1)), seed=1, but=none_dropped)
+    found, wrong = covered(sparse, MUCH_ABOVE, *parts, seed=1, but=none_dropped)
     assert found >= least(RUNS)
     assert wrong < least(RUNS) - 0.05
 
@@ -322,20 +327,6 @@ def test_boxes_across_levels_are_covered(universe_of, sigmas, levels, areas, twi
     origin, destination = np.divmod(np.arange(16), 4)
     table = public_table(tree, [origin, destination], np.array([1, 2, 3, 9, 1, 1, 4, 2] * 2))
     assert covered(table, sigmas, box_of(levels, areas), seed=2, runs=runs, twice=twice)[0] >= least(runs)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("parts", [
-    [set_box((1, 1), [[0, 2, 3, 6, 7], [0]])],  # half of the cells lie under dropped ones
-    [set_box((0, 1), [[0], [1]]), set_box((1, 1), [[0, 2, 5], [0]])],  # cells of two levels
-])  # fmt: skip
-def test_a_set_of_cells_is_covered_although_much_of_it_was_dropped(universe_of, parts):
-    """The same of sets of areas, at one level or at two, whose intervals share the probability."""
-    first, second = np.divmod(np.arange(16), 2)
-    sparse = public_table(flat(universe_of, (8, 2), (0, 1)), [first, second], np.full(16, 3))
-    found, wrong = covered(sparse, MUCH_ABOVE, *parts, seed=5, but=none_dropped)
-    assert found >= least(RUNS)
-    assert wrong < least(RUNS) - 0.05
 
 
 def test_alpha_is_shared_by_what_could_be_met():

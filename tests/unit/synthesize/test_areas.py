@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+from benchmarks import drawn_nation as of_nation
+from benchmarks.drawn_nation import draw_nation
 from tasks.synthesize import country as of_country
 from tasks.synthesize.areas import SHARES, draw_paper_set, write_country
 from tasks.synthesize.country import draw_country
-from tests.support import nation as of_nation
-from tests.support.nation import draw_nation
 
 SMALL = (4, 12, 200, 500, 8_000)  # areas of each level of a nation a fiftieth of Italy
 FLOWS, PEOPLE = 300_000, 650_000
