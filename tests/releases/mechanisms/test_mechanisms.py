@@ -27,7 +27,6 @@ from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.thresholded import thresholded_laplace
 from tasks.mechanisms import MECHANISMS
-from tasks.optimize.reconcile import UpDown
 from tasks.tree.job import tree_of
 from tests.support.cases import CASES, case_csv, case_precise
 from tests.support.folders import changed, rewrite
@@ -60,16 +59,6 @@ def kept_by_count(true_counts, scale, threshold):
     """Keep the leaves that reach a threshold with noise that depends on their true count alone."""
     noisy = true_counts * 7919 % 13 - 6 + true_counts
     return np.flatnonzero(noisy >= threshold), noisy[noisy >= threshold]
-
-
-def a_hundred_more(sampler):
-    """Return a sampler by which every cell has a hundred records more; a histogram's, what it keeps."""
-
-    def sample(true_counts, *scale):
-        drawn = sampler(true_counts, *scale)
-        return (drawn[0], drawn[1] + 100) if isinstance(drawn, tuple) else drawn + 100
-
-    return sample
 
 
 def public(case, mechanism, **keys):
@@ -183,67 +172,6 @@ def check_measured(made, measure):
     said = " ".join((made.folder / "README.md").read_text().split())
     assert ("Every cell of every level was measured" in said) == (measure == "all")
     assert ("At level 6, only cells below a cell of level 5" in said) == (measure == "above")
-
-
-def all_to_the_first(_, first, totals):
-    """Give each parent's whole total to its first cell."""
-    counts = np.zeros(first[-1], dtype=np.int64)
-    has_any = np.diff(first) > 0
-    counts[first[:-1][has_any]] = totals[has_any]
-    return counts
-
-
-CHANGES = {
-    "noise": ("inftda", {}),
-    "noise of a histogram": ("stability_histogram", {}),
-    "repair": ("inftda", {"repair": {"false_positives": all_to_the_first}}),
-    "repair before a finish": ("inftda_reconciled", {"repair": {"false_positives": all_to_the_first}}),
-    "finish": ("inftda_reconciled", {"finish": UpDown(all_to_the_first)}),
-    "finish of a lenient one": ("inftda_lenient", {"finish": UpDown(all_to_the_first)}),
-    "a finish where there was none": ("tda_l2", {"finish": UpDown(all_to_the_first)}),
-    "no finish where there was one": ("inftda_reconciled", {"finish": None}),
-}
-SOME = ["noise of a histogram", "finish"]
-
-
-@pytest.mark.parametrize(
-    "what", [pytest.param(what, marks=[] if what in SOME else [pytest.mark.thorough]) for what in CHANGES]
-)
-def test_a_change_to_a_mechanism_is_seen_by_both(what, tmp_path, monkeypatch):
-    """Whichever of its choices is another one, a release and a trial come to the same other counts."""
-    mechanism, change = CHANGES[what]
-    with noise_of_the_cell() as of_the_cell:
-        sampler = kept_by_count if mechanism == "stability_histogram" else of_the_cell
-        other = sampler if change else a_hundred_more(sampler)
-        with monkeypatch.context() as patch:
-            patch.setitem(MECHANISMS, mechanism, replace(MECHANISMS[mechanism], **change))
-            made = make(tmp_path / "made", public(case_csv, mechanism), other, sizes=CUT, mechanism=mechanism)
-        monkeypatch.setenv("TRELLIS_HOME", str(made.home))
-        _, before = tried_on(made.home.parent / "spec.yaml", mechanism, sampler)
-        _, after = tried_on(made.home.parent / "spec.yaml", mechanism, other, **change)
-    assert listed(levels_of(made.release)) == after
-    assert after[-1] != before[-1]
-
-
-SMALL = {**CUT, "CELL_BYTES": 2_000_000}
-
-
-@pytest.mark.parametrize(("mechanism", "measure", "run"), [
-    (MECHANISM, "above", {"max_memory": "256MB"}),
-    pytest.param("inftda_shrunk", "all", {}, marks=thorough),
-    pytest.param(MECHANISM, "survivors", {}, marks=thorough),
-    pytest.param(MECHANISM, "all", {"max_memory": "256MB"}, marks=thorough),
-    pytest.param("inftda_shrunk", "survivors", {}, marks=thorough),
-    pytest.param("inftda_lenient", "all", {"max_memory": "256MB"}, marks=thorough),
-    pytest.param("inftda_lenient", "above", {"max_memory": "256MB"}, marks=thorough),
-])  # fmt: skip
-def test_tables_do_not_depend_on_how_the_work_was_cut(mechanism, measure, run, tmp_path):
-    """Where noise is tied to the cells, branches of branches, chunks, workers and memory change no byte of the tables."""
-    with limit(measure) as keys, noise_of_the_cell() as sampler:
-        whole = make(tmp_path / "whole", quick(case_csv, **keys), sampler, workers=1, mechanism=mechanism)
-        sizes = SMALL if run else CUT
-        cut = make(tmp_path / "cut", quick(case_csv, **keys), sampler, sizes=sizes, mechanism=mechanism, run=run)
-    assert cut.tables() == whole.tables()
 
 
 def test_cells_that_are_missing_are_found(library, tmp_path):
