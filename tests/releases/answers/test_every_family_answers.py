@@ -105,7 +105,7 @@ def test_a_row_is_answered_within_its_interval(folder):
 
 
 def test_rows_are_shown_everywhere_as_their_tables_have_them(folder):
-    """The explorer, and CSV where there is one, show of each row the count and the interval of its table."""
+    """The explorer, and CSV where there is one, show of each row the count, the interval and the mark of its table."""
     estimate, shown = estimate_in(folder), payload(open_folder(folder))
     numbers = ["count", "low", "high"]
     for table in shown["tables"]:
@@ -118,6 +118,8 @@ def test_rows_are_shown_everywhere_as_their_tables_have_them(folder):
             assert [table["rows"][end] for end in ("low", "high")] == [
                 of_level[end].to_list() for end in ("low", "high")
             ]
+            marks = of_level["signal"].cast(int).to_list()
+            assert table["signal"] is None or [table["signal"][place] for place in rows] == marks
         sizes = [
             len(axis["levels"][at - 1]["codes"]) if at else 1
             for axis, at in zip(shown["axes"], table["at"], strict=True)
@@ -125,6 +127,7 @@ def test_rows_are_shown_everywhere_as_their_tables_have_them(folder):
         found = estimate.answers(Boxes(tuple(table["at"]), np.unravel_index(np.arange(len(table["count"])), sizes)))
         assert table["count"] == found.count.tolist()
         assert {end: table[end] for end in ("low", "high")} == found.ends()
+        assert (table["sd"] is None) == (found.deviation is None)
     if (folder / "counts.csv").exists():
         finest = pl.read_csv(folder / "counts.csv", infer_schema=False).select(numbers)
         table = estimate.folder.level_table(len(estimate.folder.levels) - 1).columns.select(numbers)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.answers.query import AreaCounted, QueryAnswers, query_answer
+from flows.answers.query import AreaCounted, query_answer
 from flows.api import open_release, release
 from flows.console.release_view import show_query
 from flows.trials.in_memory import public_table
@@ -514,18 +514,6 @@ def leaves(make, tmp_path_factory):
         hierarchy={"table": str(folder / "codebook.csv"), "levels": ["region", "town"]},
         release={"tree": "destination", "finest": "town", "intervals": {"simultaneous": True}},
     )
-
-
-def test_several_areas_are_answered_one_by_one(released, capsys):
-    """An axis that is named several times gets a count for each area, and every combination; the table shows the codes."""
-    asked = ["origin=01", "origin=02", "destination=01"]
-    told = query_answer(released.folder, None, None, asked, simultaneous=False)
-    assert isinstance(told, QueryAnswers)
-    show_query(told)
-    _, *lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    for code, answer, line in zip(("01", "02"), told.answers, lines, strict=False):
-        assert answer == query_answer(released.folder, code, "01", [], simultaneous=False)
-        assert line == [code, "01", *(f"{number:,}" for number in (answer.count, answer.low, answer.high))]
 
 
 # a zone that is alone, one called all, and codes that people misspell

@@ -12,7 +12,6 @@ import pytest
 import yaml
 from polars.testing import assert_frame_equal
 
-import storage.counts.published
 import tasks.folder.publish.task
 import tasks.format.csv
 import tasks.format.tables
@@ -22,7 +21,6 @@ from flows.api import release
 from flows.planning.plan import make_plan
 from flows.run.reservation import new_release
 from flows.specification.file import load_spec
-from storage.database.connections import store
 from storage.errors import StageFailed, TrellisError
 from storage.tables import SIGNAL
 from tasks.folder.verify.folder import verify
@@ -262,17 +260,6 @@ def test_trips_have_records_too(tmp_path, own_home, by_path):
     assert records.rows() == [row if by_path else (row[1], row[3]) for row in expected]
     assert records.height == 6
     assert verify(folder) == []
-
-
-def test_large_levels_are_views_of_features(city, monkeypatch):
-    """A level that the store keeps by numbers reads as it was published: without noise, the marginal of its refinements."""
-    monkeypatch.setattr(storage.counts.published, "TABLE_ROWS", 1)
-    folder = published(city.spec())
-    city.check_levels(folder)
-    with store() as con:
-        for level in range(len(ORDER) + 1):
-            rows = con.sql(f'SELECT * FROM "{folder.name}".level_{level}').pl()
-            assert_frame_equal(rows, pl.read_parquet(folder / "counts" / f"level_{level}.parquet"))
 
 
 @pytest.mark.thorough

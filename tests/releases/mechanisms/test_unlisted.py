@@ -18,7 +18,6 @@ import flows.run.walk
 import tasks.noise.measure
 import tasks.noise.task
 import tasks.optimize.task
-from flows.answers.release_status import show_answer
 from flows.answers.verify import verify_answer
 from flows.console.plan_view import show_plan
 from flows.forecast.answer import plan_answer
@@ -465,22 +464,6 @@ def test_verification_finds_what_a_manifest_has_no_right_to_say(library, tmp_pat
     rewrite(folder, lie)
     failures = verify_answer(folder).failures
     assert any(part in failure for part in told.split("|") for failure in failures), failures
-
-
-def test_one_end_may_be_listed(world):
-    """Listed and unlisted axes go together; each is numbered by its own codebook."""
-    areas = sorted({leaf[2:] for leaf in UNSEEN | SEEN})
-    (world.folder / "areas.csv").write_text("region,area\n" + "".join(f"{','.join(area)}\n" for area in areas))
-    levels = ["region", "area"]
-    ends = {"origin": {"levels": levels}, "destination": {"table": "areas.csv", "levels": levels}}
-    folder = world.release(hierarchy=ends)
-    assert counts(folder).keys() == SEEN.keys()
-    assert verify_answer(folder).failures == []
-    shown = show_answer("one")
-    assert (shown.unlisted, shown.levels[1].axes["destination"]) == (["origin"], "region")
-    with store() as con:
-        possible = [level.possible_cells for level in find_release(con, "one").levels]
-    assert possible == [1, len({region for region, _ in areas}), None, None, None]
 
 
 def test_a_plan_does_not_pretend_to_know_them(world, capsys):

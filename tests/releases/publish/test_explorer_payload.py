@@ -14,7 +14,6 @@ from flows.api import release
 from storage.database.connections import store
 from tasks.folder.verify.folder import verify
 from tasks.laws import samplers
-from tasks.mechanisms import MECHANISMS
 from tasks.pages.explorer.payload import embedded, payload, payload_text
 from tasks.released.boxes import Boxes
 from tasks.released.families import estimate_of
@@ -23,12 +22,10 @@ from tasks.released.query.answers import answer
 from tasks.released.query.areas import Area
 from tasks.released.sources.folder import open_folder
 from tasks.released.sources.published import FolderSource
-from tests.support.ages import PRIVACY, people_released
 from tests.support.explored import DRAWN, asked, land_released
 from tests.support.explored import SPEC as LAND
 from tests.support.folders import without_noisy_counts
-from tests.support.households import LISTED, homes_released
-from tests.support.library import FAMILY, OF_HOMES, ROWS, TABLE
+from tests.support.library import OF_HOMES, ROWS, TABLE
 from tests.support.seeded_bits import SeededBits
 from tests.support.spec import SPEC
 from tests.support.town import Town
@@ -148,36 +145,6 @@ def test_pairs_are_shown_as_queries_answer(made, kind, tmp_path):
     assert check_tables(made(kind), shown) > 40
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_levels_are_their_tables(made, kind):
-    """Every level has the rows of its table, with what is published of them; the totals of an axis level are those of all its areas."""
-    folder = made(kind)
-    shown = payload(open_folder(folder))
-    assert shown["left_out"] == []
-    listed = [of for of in shown["tables"] if of["rows"]]
-    assert len(listed) == sum(all(of["at"]) and of["source"] != "sum of leaves" for of in shown["tables"])
-    for level in listed:
-        table = pl.read_parquet(folder / f"counts/level_{level['rows']['level']}.parquet")
-        rows = [place for place, count in enumerate(level["count"]) if count]
-        assert [level["count"][place] for place in rows] == table["count"].to_list()
-        signal = table["signal"].cast(int).to_list()
-        assert (level["signal"] is None) == (signal[0] is None)
-        assert level["signal"] is None or [level["signal"][place] for place in rows] == signal
-        for end in ("low", "high"):
-            assert (level["rows"][end] or [None] * table.height) == table[end].to_list()
-        sizes = [len(axis["levels"][at - 1]["codes"]) for axis, at in zip(shown["axes"], level["at"], strict=True)]
-        for axis, at, areas in zip(shown["axes"], level["at"], np.unravel_index(rows, sizes), strict=True):
-            of = axis["levels"][at - 1]
-            assert [of["codes"][area] for area in areas] == table[f"{axis['name']}_{of['name']}"].to_list()
-    total = shown["tables"][0]["count"]
-    for of in [of for of in shown["tables"] if all(of["at"]) is False]:
-        assert [sum(of["count"])] == total
-    for levels in [axis["levels"] for axis in shown["axes"]]:
-        for above, own in itertools.pairwise(levels):
-            held = [above["codes"][area] for area in own["parent"]]
-            assert all(code.startswith(parent) for code, parent in zip(own["codes"], held, strict=True))
-
-
 def test_what_has_no_room_is_named(made, library):
     """Coarse levels come first; of those that do not fit a sentence says how many rows they have and where, and of tables why."""
     folder = made("trips")
@@ -212,63 +179,23 @@ def place(tmp_path, own_home):
     return tmp_path
 
 
-OF_PEOPLE = {  # what the library does not have
-    "wavelet": {"mechanism": "wavelet", "release": {"order": ["age", "zone"]}},
-    "cascade on a grid": {
-        "mechanism": "cascade",
-        "hierarchy": {"zone": {"ordered": ["n", "e", "s"]}, "age": {"ordered": 10}},
-        "release": {"grid": ["zone", "age"]},
-    },
-}
+@pytest.mark.parametrize("kind", ["unbiased tree", "grid", "ages of three", "walked", "leaves"])
+def test_no_cell_without_a_row_reaches_beyond_its_bound(library, kind):
+    """Of ordered attributes too, where counts have deviations and where they have none."""
+    check_absent(library[kind].folder, most=20)
 
 
-@pytest.mark.parametrize("kind", [
-    *("unbiased tree", "grid", "ages of three", "walked", "leaves"),
-    "wavelet",
-    pytest.param("cascade on a grid", marks=pytest.mark.thorough),
-])  # fmt: skip
-def test_ordered_attributes_are_shown_with_their_deviations(library, place, kind):
-    """Tables of ordered attributes have deviations where counts are unbiased, and no cell without a row reaches beyond its bound."""
-    if kind in ROWS:
-        folder = library[kind].folder
-    else:
-        privacy = PRIVACY | {"neighbours": "substitution"}
-        folder = people_released(place, privacy=privacy, **OF_PEOPLE[kind]).folder
-    check_absent(folder, most=20)
-    found = payload(open_folder(folder))
-    assert {tuple(map(bool, table["at"])) for table in found["tables"]} == {*itertools.product((False, True), repeat=2)}
-    is_unbiased = kind not in {"walked", "leaves"}
-    assert all((table["sd"] is not None) == is_unbiased for table in found["tables"])
-
-
-COUNTING_GROUPS = [name for name, recipe in MECHANISMS.items() if recipe.counts_groups]
-IN_LIBRARY = {ROWS[name][FAMILY] for name in OF_HOMES}
-
-
-@pytest.mark.parametrize("kind", [
-    *OF_HOMES,
-    *(pytest.param(name, marks=pytest.mark.thorough) for name in COUNTING_GROUPS if name not in IN_LIBRARY),
-])  # fmt: skip
-def test_numbers_of_groups_are_shown_by_region_and_size(library, place, kind):
+@pytest.mark.parametrize("kind", OF_HOMES)
+def test_numbers_of_groups_are_shown_by_region_and_size(library, kind):
     """Whatever is measured of group sizes, with a public list of groups or without."""
-    if kind in ROWS:
-        folders = [library[kind].folder]
-    else:
-        lists = [{}, LISTED] if MECHANISMS[kind].takes_list else [{}]
-        folders = [
-            homes_released(place / str(number), mechanism=kind, dataset=f"homes-{number}", **keys).folder
-            for number, keys in enumerate(lists)
-        ]
-    for folder in folders:
-        found = payload(open_folder(folder))
-        assert found["ends"] is None
-        assert [table["at"] for table in found["tables"] if all(table["at"])] == [[2, 1], [1, 1]]
+    found = payload(open_folder(library[kind].folder))
+    assert found["ends"] is None
+    assert [table["at"] for table in found["tables"] if all(table["at"])] == [[2, 1], [1, 1]]
 
 
-@pytest.mark.parametrize("mechanism", ["cbdp", pytest.param("inftda_reconciled", marks=pytest.mark.thorough)])
-def test_tables_of_views_are_shown(place, mechanism):
+def test_tables_of_views_are_shown(place):
     """A table that a view has is the view's, and others are summed."""
-    folder = Town(place).release(mechanism=mechanism)
+    folder = Town(place).release()
     found = payload(open_folder(folder))
     sources = {tuple(table["at"]): table["source"] for table in found["tables"]}
     others = [0] * (len(found["axes"]) - 2)
