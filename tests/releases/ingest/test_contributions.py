@@ -15,9 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from storage.counts.published import published_total
 from storage.counts.vault import vault_path
-from storage.database.connections import store
 from storage.errors import InputError
 from storage.machine.caller import print_as
 from tasks.ingest import trips
@@ -299,19 +297,3 @@ def test_no_id_of_a_unit_reaches_any_file(place, capfd, monkeypatch):
     with duckdb.connect(str(vault_path("x"))) as con:  # had a table of ids been written, the search would find it
         con.execute(f"CREATE TABLE ids AS SELECT '{SENTINEL}-' || i AS unit FROM range(3000) AS r(i)")
     assert place.holding(SENTINEL) == [str(vault_path("x"))]
-
-
-@pytest.mark.parametrize(("header", "privacy"), [
-    ((*UNIT, "people"), {}),
-    pytest.param(UNIT[1:], {}, marks=pytest.mark.thorough),
-    pytest.param(UNIT, {"neighbours": "substitution", "exact_records_per_unit": False}, marks=pytest.mark.thorough),
-], ids=["add_remove, units", "add_remove, promised", "substitution, at most"])  # fmt: skip
-def test_an_empty_table_is_released_where_its_total_is_not_public(place, header, privacy):
-    """That there is nobody is as protected as anything: noise is published, as for any other table."""
-    keys = keys_of(place, header, [], max_records_per_unit=1, **privacy)
-    assert place.ingested(**keys) == {}
-    released = place.release(**keys).name
-    with store() as con:
-        total = published_total(con, released)
-    assert isinstance(total, int)
-    assert 0 <= total < 20 * place.plan(**keys).levels[0].sigma

@@ -238,18 +238,6 @@ def test_what_is_not_known_is_to_decide(header, tmp_path):
     assert parse_spec(decided(begun.spec), tmp_path / "spec.yaml").spec.input.features is None
 
 
-@pytest.mark.parametrize("every_key", [False, True])
-@pytest.mark.parametrize("header", ["home,work,person_id", "PERNO,HHNO,OTAZ,DTAZ", "card,user,sex,age", "home,work"])
-def test_a_starter_says_what_follows_for_unit_and_limit(header, every_key, tmp_path):
-    """With a unit, ingest drops records beyond the limit; of several, which one is to decide; without one, nobody checks the limit."""
-    begun = starter(table(tmp_path, header), tmp_path, every_key=every_key)
-    units = begun.columns.units
-    assert ("input.unit" in marked_in(yaml.safe_load(begun.spec))) == (len(units) > 1)
-    assert all(f"For example: {' or '.join(units)}" in begun.spec for _ in units[1:])
-    assert begun.spec.count("drawn at random, and drops the others") == bool(units)
-    assert begun.spec.count("it is your promise, and ingest cuts nothing") == (not units)
-
-
 @pytest.mark.parametrize(("codebook", "levels"), [
     ("state,county\nAD,02\nAE,02\nAD,01\n", ["state", "county"]),
     ("line,stop,name\n1,a,A\n1,b,B\n2,a,C\n2,b,B\n", ["line", "stop"]),
@@ -485,12 +473,3 @@ def test_what_is_misspelt_is_not(keys):
     if "mechanism" not in keys:
         with pytest.raises(SpecError):
             parse_spec(yaml.safe_dump(SPEC | keys), Path("spec.yaml"))
-
-
-def test_every_key_is_explained():
-    """Whoever hovers over a key reads what it is for."""
-    sections = [SPECS_SCHEMA.schema, *SPECS_SCHEMA.schema["$defs"].values()]
-    sections += [option for section in sections for option in section.get("anyOf", ())]
-    keys = {key: of for section in sections for key, of in section.get("properties", {}).items()}
-    assert len(keys) > 40
-    assert [key for key, of in keys.items() if len(of.get("description", "")) < 6] == []
