@@ -323,9 +323,8 @@ def test_a_map_hatches_what_may_be_zero(folders, reader):
 
 def between_towns(folder):
     """Return the rows of two different towns."""
-    return pl.read_parquet(folder / "counts/level_4.parquet").filter(
-        pl.col("origin_town") != pl.col("destination_town")
-    )
+    table = pl.read_parquet(folder / "counts/level_4.parquet")
+    return table.filter(pl.col("origin_town") != pl.col("destination_town"))
 
 
 def test_where_trips_end_may_be_chosen_alone(folders, reader):
@@ -519,14 +518,10 @@ def test_several_areas_are_added_up(folders, reader):
     for code in ("0203", "0105"):
         reader.all("#map svg path").first.scroll_into_view_if_needed()
         reader.page.mouse.click(*reader.page.evaluate(SHAPE, TOWNS.index(code)))
-        reader.page.wait_for_function(
-            "name => document.getElementById('other-chosen').textContent.includes(name)", arg=NAMES[code]
-        )
-    pairs = [
-        asked(folder, {"origin": f"town={one}", "destination": f"town={two}"}).count
-        for one in TOWNS[:2]
-        for two in ("0203", "0105")
-    ]
+        is_chosen = "name => document.getElementById('other-chosen').textContent.includes(name)"
+        reader.page.wait_for_function(is_chosen, arg=NAMES[code])
+    ends = product(TOWNS[:2], ("0203", "0105"))
+    pairs = [asked(folder, {"origin": f"town={one}", "destination": f"town={two}"}).count for one, two in ends]
     count, interval, _ = next(iter(reader.cards().values()))
     assert count == f"{sum(pairs):,}"
     low, high = (int(end.replace(",", "")) for end in interval.split(", with")[0].split(" to "))

@@ -54,10 +54,8 @@ def of_grid(folder):
     """Write people by zone and age, whose pairs of levels are all measured."""
     folder.mkdir()
     draw_people().write_csv(folder / "people.csv")
-    grid = {
-        "hierarchy": {"zone": {"ordered": ["n", "s"]}, "age": {"ordered": 10}},
-        "release": {"grid": ["zone", "age"]},
-    }
+    ordered = {"zone": {"ordered": ["n", "s"]}, "age": {"ordered": 10}}
+    grid = {"hierarchy": ordered, "release": {"grid": ["zone", "age"]}}
     spec = SPEC | grid | {"mechanism": "hierarchical", "noise": {"sampler": "opendp"}}
     return spec_in(folder, spec)
 

@@ -62,10 +62,8 @@ class Page(NamedTuple):
         """Return its commands, with what is printed behind some of them."""
         both = r"^```sh\n(.*?)^```$(?:\n+^```(text|console)\n(.*?)^```$)?"
         found = re.findall(both, self.text, flags=re.MULTILINE | re.DOTALL)
-        return [
-            Block(commands, [line for line in shown.splitlines() if line != "…"], kind == "text")
-            for commands, kind, shown in found
-        ]
+        shown = [(block, kind, [line for line in of.splitlines() if line != "…"]) for block, kind, of in found]
+        return [Block(commands, lines, kind == "text") for commands, kind, lines in shown]
 
 
 TUTORIAL = Page("tutorial", 7)
@@ -126,14 +124,8 @@ def followed(page, user, address):
     script = "".join(f"{block.commands}\necho '{END_OF_BLOCK}'\n" for block in page.blocks())
     environment = {"PATH": f"{TRELLIS.parent}:{os.environ['PATH']}", "LODES": address}
     environment |= {} if page is TUTORIAL else {"COLUMNS": "200"}
-    shell = subprocess.run(
-        ["bash", "-euc", f"exec 2>&1 </dev/null\n{script}"],
-        cwd=user.folder,
-        env=user.environment | environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    run = partial(subprocess.run, cwd=user.folder, env=user.environment | environment, text=True, check=False)
+    shell = run(["bash", "-euc", f"exec 2>&1 </dev/null\n{script}"], stdout=subprocess.PIPE)
     assert shell.returncode == 0, shell.stdout
     return shell.stdout.split(f"{END_OF_BLOCK}\n")[:-1]
 

@@ -191,10 +191,8 @@ def tried(processes, folder, audit, claim, less, expected):
         place.mkdir()
     scales, false_alarm = scales_of(folder, audit, claim) / expected, FALSE_ALARM / len(ATTACKS)
     attack = rehearsed(audit.tables, scales, audit.law, claim, releases=audit.releases, false_alarm=false_alarm)
-    releases = [
-        processes.submit(release_often, str(place), audit, claim, extra, less)
-        for place, extra in zip(folders, audit.extra, strict=True)
-    ]
+    which = zip(folders, audit.extra, strict=True)
+    releases = [processes.submit(release_often, str(place), audit, claim, extra, less) for place, extra in which]
     one, other = (of.result() for of in releases)
     return shown_by(attack, claim, one, other), attack.power
 

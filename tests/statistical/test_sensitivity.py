@@ -108,10 +108,8 @@ def trees(name, first):
     def of(reached):
         paths = [sorted({path[:own] for path in axis}) for axis, own in zip(UNIVERSES[name], reached, strict=True)]
         tree = universe_of(paths, alternate(reached, first)).tree
-        axes = (
-            replace(axis, level_names=tuple(f"{end} {own + 1}" for own in range(axis.depth)))
-            for end, axis in zip(AXES, tree.axes, strict=False)
-        )
+        ends = zip(AXES, tree.axes, strict=False)
+        axes = (replace(axis, level_names=tuple(f"{end} {own + 1}" for own in range(axis.depth))) for end, axis in ends)
         return Tree(tuple(axes), tree.steps)
 
     return of(depths), [of(reached) for reached in product(*(range(1, depth + 1) for depth in depths))]

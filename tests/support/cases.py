@@ -127,9 +127,8 @@ def case_paths(folder):
     areas.write_csv(folder / "areas.csv")
     renamed = {column: column.replace("origin", "from").replace("destination", "to") for column in truth.columns}
     truth.rename(renamed).rename({"count": "n"}).write_csv(folder / "trips.csv.gz", compression="gzip")
-    ends = {
-        end: [f"{column}_{level}" for level in "abc"] for end, column in (("origin", "from"), ("destination", "to"))
-    }
+    columns = {"origin": "from", "destination": "to"}.items()
+    ends = {end: [f"{column}_{level}" for level in "abc"] for end, column in columns}
     keys = spec_of(
         "paths",
         "trips.csv.gz",

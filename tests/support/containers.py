@@ -115,16 +115,11 @@ def _with_bases(engine):
             pytest.skip(f"no container: no registry gives {PYTHON}, and mmdebstrap is not installed")
         file = engine.folder / "debian.tar"
         packages = "--include=python3,python3-venv,postgresql"
-        made = subprocess.run(
-            ["mmdebstrap", "--quiet", "--variant=apt", packages, "bookworm", file],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = ["mmdebstrap", "--quiet", "--variant=apt", packages, "bookworm", file]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
         if made.returncode:
-            pytest.skip(
-                f"no container: no registry and no mirror of Debian gives what it begins with: {made.stderr[-500:]}"
-            )
+            why = "no registry and no mirror of Debian gives what it begins with"
+            pytest.skip(f"no container: {why}: {made.stderr[-500:]}")
         engine.run("import", "--quiet", file, PYTHON)
         engine.run("tag", PYTHON, POSTGRESQL)
         file.unlink()

@@ -78,11 +78,8 @@ _VIEWS = {
     ("margins", "people"): {"views": "margins"},
     ("margins", "trips"): {"views": "margins"},
 }
-MODES = [
-    "bike",
-    "bus",
-    "car/x",
-]  # of trips by mode, at four hours, in the order and with the views that Trellis chooses
+# of trips by mode, at four hours, in the order and with the views that Trellis chooses
+MODES = ["bike", "bus", "car/x"]
 _PAGES = {name: getattr(tasks.folder.publish.task, name) for name in ("report", "explorer", "warm_up")}
 
 

@@ -90,13 +90,8 @@ def filled_files(files, rows, pairs, folder):
 
 def taken(spec, step):
     """Run a step in a process of its own, and return what it took."""
-    environment = {
-        **os.environ,
-        "PGUSER": USER,
-        "PGPASSWORD": PASSWORD,
-        "PYTHONPATH": str(REPOSITORY),
-        "TRELLIS_HOME": str(spec.parent / "home"),
-    }
+    place = {"PYTHONPATH": str(REPOSITORY), "TRELLIS_HOME": str(spec.parent / "home")}
+    environment = os.environ | {"PGUSER": USER, "PGPASSWORD": PASSWORD} | place
     command = [sys.executable, "-c", _STEP, spec, step, str(DUCKDB)]
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     seconds, peak, records = done.stdout.split()

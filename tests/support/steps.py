@@ -133,10 +133,8 @@ class Followed:
             return
         parent = "" if step.branch == TRUNK else step.branch
         names = [branch_name(number, parent) for number in range(len(parts))]
-        new = {
-            name: Branch(name, step.branch, step.level, of.start, of.stop, {})
-            for name, of in zip(names, parts, strict=True)
-        }
+        named = zip(names, parts, strict=True)
+        new = {name: Branch(name, step.branch, step.level, of.start, of.stop, {}) for name, of in named}
         branches = {**self.record.branches, **new}
         self.record = replace(self.record, branches={name: branches[name] for name in sorted(branches)})
 

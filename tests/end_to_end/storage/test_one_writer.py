@@ -57,9 +57,8 @@ def test_threads_share_the_store():
     with ThreadPoolExecutor(6) as executor:
         list(executor.map(seal, range(6)))
     with store() as con:
-        assert set(list_shards(con, "one")["noisy"]) == {
-            (level, f"b{number:02d}") for level in range(3) for number in range(6)
-        }
+        every = {(level, f"b{number:02d}") for level in range(3) for number in range(6)}
+        assert set(list_shards(con, "one")["noisy"]) == every
     child, _ = hold("store.duckdb")
     child.communicate("go\n", timeout=240)
     assert child.returncode == 0

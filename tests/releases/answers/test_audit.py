@@ -77,11 +77,8 @@ class World:
     def at(self, kind, name, level=None):
         """Return the position of the one event of its kind about a release, or a level of it."""
         wanted = (kind, self.ids[name])
-        [position] = [
-            position
-            for position, event in enumerate(self.events())
-            if (event["event"], event.get("release")) == wanted and level in {None, event.get("level")}
-        ]
+        named = [(event["event"], event.get("release"), event.get("level")) for event in self.events()]
+        [position] = [at for at, (*of, own) in enumerate(named) if tuple(of) == wanted and level in {None, own}]
         return position
 
     def execute(self, query, *values):
@@ -477,9 +474,8 @@ def test_an_empty_store_is_found_by_an_archive(world, monkeypatch):
 def test_destroyed_counts_must_be_gone(world):
     """Noisy counts that were to be destroyed are gone, and where they are not they can be forgotten."""
     with store() as con:
-        shards = [
-            noisy_path(world.ids["two"], level, branch) for level, branch in list_shards(con, world.ids["two"])["noisy"]
-        ]
+        there = list_shards(con, world.ids["two"])["noisy"]
+        shards = [noisy_path(world.ids["two"], level, branch) for level, branch in there]
     assert [shard.exists() for shard in shards] == [False] * (DEPTH + 1)
     restore_counts(world, 0)
     assert not audit_answer().ok

@@ -115,15 +115,11 @@ def test_rows_are_shown_everywhere_as_their_tables_have_them(folder):
         if table["rows"]:
             of_level = estimate.folder.level_table(table["rows"]["level"]).columns
             assert [table["count"][place] for place in rows] == of_level["count"].to_list()
-            assert [table["rows"][end] for end in ("low", "high")] == [
-                of_level[end].to_list() for end in ("low", "high")
-            ]
+            assert all(table["rows"][end] == of_level[end].to_list() for end in ("low", "high"))
             marks = of_level["signal"].cast(int).to_list()
             assert table["signal"] is None or [table["signal"][place] for place in rows] == marks
-        sizes = [
-            len(axis["levels"][at - 1]["codes"]) if at else 1
-            for axis, at in zip(shown["axes"], table["at"], strict=True)
-        ]
+        places = zip(shown["axes"], table["at"], strict=True)
+        sizes = [len(axis["levels"][at - 1]["codes"]) if at else 1 for axis, at in places]
         found = estimate.answers(Boxes(tuple(table["at"]), np.unravel_index(np.arange(len(table["count"])), sizes)))
         assert table["count"] == found.count.tolist()
         assert {end: table[end] for end in ("low", "high")} == found.ends()
@@ -169,9 +165,7 @@ def test_a_set_that_is_one_area_is_answered_as_the_area(folder):
             family = set_of(published, axis.name, children, "all of it")
             [piece] = family.pieces
             assert piece.level <= level
-            found = [
-                answer(published, [of if of_axis is axis else Area(0, ()) for of_axis in axes])
-                for of in (family, piece)
-            ]
+            alone = [[of if of_axis is axis else Area(0, ()) for of_axis in axes] for of in (family, piece)]
+            found = [answer(published, of) for of in alone]
             of_area, of_set = (replace(of, cells={}, areas=()) for of in found)
             assert of_area == of_set, number

@@ -31,11 +31,8 @@ def office(tmp_path_factory):
 
 def read(text):
     """Return every sample by its name and labels, read by Prometheus's own parser."""
-    return {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
 
 
 def test_metrics_are_those_of_the_store(office):

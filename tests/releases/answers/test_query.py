@@ -109,9 +109,8 @@ def test_a_box_meets_the_cells_that_share_a_leaf_with_it(universes, data):
     for level in range(tree.depth + 1):
         is_whole = all(reached >= asked for reached, asked in zip(tree.axis_levels(level), box.levels, strict=True))
         assert is_whole == (level >= own)
-    below = [
-        sum(universe.node(leaf, own) == node for leaf in inside) for node in {universe.node(i, own) for i in inside}
-    ]
+    cells = {universe.node(leaf, own) for leaf in inside}
+    below = [sum(universe.node(leaf, own) == node for leaf in inside) for node in cells]
     assert max(below) <= most_leaves(tree, own, box)[0]
     assert (len(below) > 1) or most_leaves(tree, own, box)[0] == below[0]
 
@@ -206,18 +205,12 @@ def test_a_box_of_one_cell_has_the_interval_of_the_tables(universes, data):
     cells = levels[own].cells
     row = data.draw(st.integers(0, len(cells) - 1))
     box = box_of(tree.axis_levels(own), tuple(int(areas[row]) for areas in cells.areas))
-    inside, count = (
-        met_cells(tree, levels, box, own),
-        counts_of(trial.released[own]).get(tuple(int(of[0]) for of in box.areas), 0),
-    )
+    areas = tuple(int(of[0]) for of in box.areas)
+    inside, count = met_cells(tree, levels, box, own), counts_of(trial.released[own]).get(areas, 0)
     found = box_intervals(inside, gaussians(sigmas), CONFIDENCE, np.array([count]))
-    at_once = simultaneous_box_intervals(
-        inside, simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE), np.array([count])
-    )
-    kinds = (
-        (margins_of(gaussians(sigmas), CONFIDENCE), found),
-        (simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE), at_once),
-    )
+    at_all = simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE)
+    at_once = simultaneous_box_intervals(inside, at_all, np.array([count]))
+    kinds = (margins_of(gaussians(sigmas), CONFIDENCE), found), (at_all, at_once)
     for margins, stated in kinds:
         above = np.array([NO_CAP])
         for level in range(own):
@@ -242,9 +235,8 @@ def test_intervals_hold_counts_and_without_noise_the_truth(universes, data):
     if not any(sigmas):
         assert found.low == found.high == count == true_in(table, own, box)
     possible = [tree.possible_cells(level) for level in range(tree.depth + 1)]
-    at_once = simultaneous_box_intervals(
-        inside, simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE), np.array([count])
-    )
+    margins = simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE)
+    at_once = simultaneous_box_intervals(inside, margins, np.array([count]))
     assert 0 <= at_once.low <= count <= at_once.high
 
 
@@ -265,9 +257,8 @@ def covered(table, sigmas, *parts, seed, runs=RUNS, twice=False, but=None):
             for own, box in zip(owns, parts, strict=True):
                 given = met_cells(tree, trial.measured, box, own), gaussians(sigmas)
                 count = np.array([released_in(tree, trial.released[own], box)])
-                found = box_intervals(
-                    *(changed(*given) if changed else given), 1 - (1 - CONFIDENCE) / len(parts), count
-                )
+                confidence = 1 - (1 - CONFIDENCE) / len(parts)
+                found = box_intervals(*(changed(*given) if changed else given), confidence, count)
                 low, high = low + int(found.low[0]), high + int(found.high[0])
             hits[number] += low <= true_count <= high
     return hits[0] / runs, hits[1] / runs
@@ -370,11 +361,8 @@ def test_sums_of_leaves_have_the_noise_of_all_of_them():
 
 # --- folders --------------------------------------------------------------------------------------------------------------
 
-SPEC = COUNTRY | {
-    "name": "asked",
-    "dataset": "asked",
-    "release": {"tree": "destination", "finest": "municipality", "intervals": {"simultaneous": True}},
-}
+RELEASE = {"tree": "destination", "finest": "municipality", "intervals": {"simultaneous": True}}
+SPEC = COUNTRY | {"name": "asked", "dataset": "asked", "release": RELEASE}
 LEVELS = ("region", "province", "municipality")
 
 

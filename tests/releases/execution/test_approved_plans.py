@@ -131,11 +131,8 @@ def test_another_spec_or_codebook_is_refused(fresh, changed, told):
     if not changed:
         (fresh.folder / "homes.csv").write_text("home\na0\na1\na2\n")
     keys = yaml.safe_load(spec.read_text())
-    spec.write_text(
-        yaml.safe_dump(
-            keys | {key: keys[key] | value if isinstance(value, dict) else value for key, value in changed.items()}
-        )
-    )
+    changed = {key: keys[key] | of if isinstance(of, dict) else of for key, of in changed.items()}
+    spec.write_text(yaml.safe_dump(keys | changed))
     with pytest.raises(SpecError if changed else InputError) as refusal:
         release(spec, approved_plan=file)
     assert told in str(refusal.value)

@@ -82,9 +82,8 @@ def test_a_day_on_which_the_clock_changes_is_a_day_once(changes, cron):
     assert days_of_series(cron, "Europe/Rome", "3 releases", changes) == expected
     served = ServedCronSchedule.model_validate(CronSchedule(cron=cron, timezone="Europe/Rome").model_dump())
     moments = asyncio.run(served.get_dates(40, changes + timedelta(minutes=1)))
-    coming = list(
-        dict.fromkeys(day_of(datetime.fromisoformat(moment.isoformat()), "Europe/Rome") for moment in moments)
-    )
+    ours = (datetime.fromisoformat(moment.isoformat()) for moment in moments)
+    coming = list(dict.fromkeys(day_of(moment, "Europe/Rome") for moment in ours))
     assert coming[:3] == expected
 
 

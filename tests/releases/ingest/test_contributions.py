@@ -75,11 +75,8 @@ def test_what_is_kept_of_a_unit_depends_on_that_unit_alone(rows, most, distinct)
     """Drawn in the same way, a unit keeps the same records whichever other units there are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trips, "SystemRandom", OfSizeAlone)
-        alone = [
-            count
-            for _, of_unit in groupby(rows, lambda row: row[0])
-            for count in kept_of(list(of_unit), most, distinct=distinct)
-        ]
+        units = [list(of_unit) for _, of_unit in groupby(rows, lambda row: row[0])]
+        alone = [count for of_unit in units for count in kept_of(of_unit, most, distinct=distinct)]
         assert kept_of(rows, most, distinct=distinct) == alone
 
 

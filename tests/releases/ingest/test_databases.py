@@ -246,9 +246,8 @@ def test_credentials_are_left_nowhere(desk, capfd):
     assert [path for path in published if desk.server.url.split("/")[2].encode() in path.read_bytes()] == []
     with store() as con:
         tables = con.execute("SELECT table_schema, table_name FROM information_schema.tables").fetchall()
-        stored = "".join(
-            repr(con.execute(f'SELECT * FROM "{schema}"."{table}"').fetchall()) for schema, table in tables
-        )
+        every = [con.execute(f'SELECT * FROM "{schema}"."{table}"').fetchall() for schema, table in tables]
+        stored = "".join(map(repr, every))
     assert f"{desk.schema}.trips" in stored
     said = "".join(capfd.readouterr())
     for secret in (PASSWORD, USER):

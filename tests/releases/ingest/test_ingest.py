@@ -321,9 +321,8 @@ def test_quoted_fields_are_read(place):
     odd = ["a,b", 'say ""ah""', "two\nlines", "#1", "-", "é ñ", "'", " lead", "NULL", "\\N", "=1+1", "1e5"]
     plain = [code.replace('""', '"') for code in odd]
     place.write("codebook.csv", "region,place\n" + "".join(f'"R","{code}"\n' for code in odd))
-    place.write(
-        "trips.csv", 'home,"work",people\n' + "".join(f'"{code}","{odd[0]}",{n}\n' for n, code in enumerate(odd, 1))
-    )
+    rows = "".join(f'"{code}","{odd[0]}",{n}\n' for n, code in enumerate(odd, 1))
+    place.write("trips.csv", f'home,"work",people\n{rows}')
     assert place.ingested(levels=["region", "place"]) == {(code, plain[0]): n for n, code in enumerate(plain, 1)}
     table = table_at("a", place.write("codes.csv", "place\na;b\nc|d\n"), place.folder)
     assert read_codebook(table, ["place"], by_path=False, not_all_of=None)["place"].to_list() == ["a;b", "c|d"]

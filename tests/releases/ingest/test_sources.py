@@ -249,9 +249,8 @@ def test_what_is_read_is_what_it_is(place):
         write(folder / name.partition("::")[0], {"A": [("area", "region"), (10, 1), (None, None), (9, 1)]})
         with pytest.raises(InputError, match="column area has a blank code in 1 row: 2"):
             codes_in(name, folder)
-    write(
-        folder / "n.db", {"n": [("area", "size", "picture"), ("01", 2.5, b"\x01"), ("02", None, None), ("03", 0, b"")]}
-    )
+    sizes = [("area", "size", "picture"), ("01", 2.5, b"\x01"), ("02", None, None), ("03", 0, b"")]
+    write(folder / "n.db", {"n": sizes})
     lines = '["area","size","picture"]\n["01","2.5","01"]\n["02",null,null]\n["03","0",""]\n'
     assert table_at("a", "n.db::n", folder).sha256() == sha256(lines.encode()).hexdigest()
     table, column = 'it\'s "a"::b', 'co"l?'
@@ -366,14 +365,10 @@ def test_what_is_no_table_of_codes_is_refused(tmp_path, made, name, rule, hint):
 
 def test_zones_are_named_by_a_lookup(place):
     """Without a lookup zones are numbers from 1 on; of several, the spec names one; codes may be numbers or texts."""
-    cells, found = (
-        [[0, 5, 1], [7, 0, 0], [0, 11, 2]],
-        {("1", "2"): 5, ("1", "3"): 1, ("2", "1"): 7, ("3", "2"): 11, ("3", "3"): 2},
-    )
-    keys = OF_MATRIX | {
-        "codebook": place.write("three.csv", "district,zone\na,1\na,2\nb,3\n"),
-        "levels": ["district", "zone"],
-    }
+    cells = [[0, 5, 1], [7, 0, 0], [0, 11, 2]]
+    found = {("1", "2"): 5, ("1", "3"): 1, ("2", "1"): 7, ("3", "2"): 11, ("3", "3"): 2}
+    zones = place.write("three.csv", "district,zone\na,1\na,2\nb,3\n")
+    keys = OF_MATRIX | {"codebook": zones, "levels": ["district", "zone"]}
     write_omx(place.folder / "bare.omx", trips=np.array(cells, "u2"))
     assert place.ingested(matrix="bare.omx::trips", **keys) == found
     write_omx(place.folder / "two.omx", {"one": [1, 2, 3], "other": [3, 2, 1]}, trips=cells)
@@ -458,10 +453,8 @@ def test_no_public_table_is_in_a_file_with_the_confidential_one(place, ending):
     write(whole, {"trips": [HEADER, *TRIPS], "areas": CODEBOOK, "names": names})
     copy.write_bytes(whole.read_bytes())
     for public in (whole, copy):
-        for hierarchy in (
-            {"table": f"{public.name}::areas"},
-            {"table": "codebook.csv", "labels": f"{public.name}::names"},
-        ):
+        with_names = {"table": "codebook.csv", "labels": f"{public.name}::names"}
+        for hierarchy in ({"table": f"{public.name}::areas"}, with_names):
             also = {"hierarchy": hierarchy | {"levels": LEVELS}}
             rule = r"must not be the confidential table or a view of it, nor in a file with it"
             with pytest.raises(InputError, match=rule) as refused:
@@ -565,9 +558,8 @@ def test_tables_are_one_where_their_records_are(anyplace, rows):
     anyplace.write("records.csv", csv(("home", "work"), records))
     anyplace.write("more.csv", csv(("home", "work"), [*records, ("a", "x")]))
     counted = known_by(table(anyplace, "counts.csv"), COUNTED)
-    one_by_one, more = (
-        known_by(table(anyplace, f"{name}.csv"), Columns(("home", "work"))) for name in ("records", "more")
-    )
+    columns, tables = Columns(("home", "work")), ("records", "more")
+    one_by_one, more = (known_by(table(anyplace, f"{name}.csv"), columns) for name in tables)
     assert (counted == one_by_one) == bool(records)  # nothing is like nothing
     assert counted != more
 

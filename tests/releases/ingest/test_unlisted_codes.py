@@ -154,9 +154,8 @@ def test_a_change_that_is_no_function_is_refused(place, capfd, rows, says):
 
 def test_a_table_of_changes_is_a_public_table(place, capfd):
     """It is not the confidential table, has the columns that the spec names, and stays as it was planned."""
-    error, _ = place.refusal(
-        capfd, released=True, **hierarchy(recode={"table": "trips.csv", "from": "home", "to": "work"})
-    )
+    recode = {"table": "trips.csv", "from": "home", "to": "work"}
+    error, _ = place.refusal(capfd, released=True, **hierarchy(recode=recode))
     assert "must not be the confidential table" in str(error)
     keys = recoded(place, [("OLD", N1)])
     wrong = hierarchy(recode={"table": "changes.csv", "from": "was", "to": "now"})

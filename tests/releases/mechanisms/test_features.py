@@ -222,12 +222,8 @@ def test_records_survive_a_failure_and_are_verified(city, monkeypatch, kind):
     assert f"`records.{kind}`" in (folder / "README.md").read_text()
     records = text_csv(folder / "records.csv") if kind == "csv" else pl.read_parquet(folder / "records.parquet")
     assert_frame_equal(records, city.true.select(FINEST).sort(FINEST))
-    for wrong in (
-        records[1:],
-        pl.concat([records, records[-1:]]),
-        records.with_columns(pl.lit("1").alias("hour")),
-        records[:0],
-    ):
+    wrongs = (records[1:], pl.concat([records, records[-1:]]), records.with_columns(hour=pl.lit("1")), records[:0])
+    for wrong in wrongs:
         assert spoilt(folder, wrong, kind) == [
             f"records.{kind} does not hold the records that the finest level counts."
         ]

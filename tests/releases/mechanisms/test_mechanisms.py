@@ -124,13 +124,8 @@ def test_the_store_and_memory_agree(mechanism, measure, case, priority, tmp_path
     with limit(measure) as keys, noise_of_the_cell() as of_the_cell:
         keys |= {"priority": priority} if priority else {}
         sampler = kept_by_count if mechanism == "stability_histogram" else of_the_cell
-        made = make(
-            tmp_path / "made",
-            public(sparse if case == SPARSE else CASES[case], mechanism, **keys),
-            sampler,
-            sizes=CUT,
-            mechanism=mechanism,
-        )
+        write = public(sparse if case == SPARSE else CASES[case], mechanism, **keys)
+        made = make(tmp_path / "made", write, sampler, sizes=CUT, mechanism=mechanism)
         monkeypatch.setenv("TRELLIS_HOME", str(made.home))
         released = listed(levels_of(made.release))
         plan, tried = tried_on(made.home.parent / "spec.yaml", mechanism, sampler)
@@ -216,9 +211,8 @@ def table_of(tree, bounds):
     codes = {}
     for axis, reached, areas in zip(tree.axes, tree.axis_levels(bounds.level), bounds.areas, strict=True):
         for own in range(1, reached + 1):
-            codes[f"{axis.name}_{axis.level_names[own - 1]}"] = axis.codes[own - 1].gather(
-                axis.ancestors(areas, reached, own)
-            )
+            above = axis.ancestors(areas, reached, own)
+            codes[f"{axis.name}_{axis.level_names[own - 1]}"] = axis.codes[own - 1].gather(above)
     numbers = {"count": bounds.counts, "low": bounds.low, "high": bounds.high}
     rows = pl.DataFrame(codes | numbers).filter((pl.col("count") != 0) | (bounds.level == 0))
     return rows.sort(list(codes)) if codes else rows
@@ -248,10 +242,9 @@ def test_compared_intervals_lie_in_those_that_are_published(tmp_path, monkeypatc
     """From sealed noisy counts alone, memory comes to intervals within those published, rounded or not, however it was cut."""
     unkept = partial(quick, keep_noisy_counts=False)  # so that intervals are rounded
     with noise_of_the_cell() as sampler:
-        kept, rounded = (
-            make(tmp_path / name, case(case_csv), sampler, sizes=IN_PARTS, mechanism=MECHANISM)
-            for name, case in (("kept", quick), ("rounded", unkept))
-        )
+        cases = {"kept": quick, "rounded": unkept}.items()
+        make_in_parts = partial(make, sampler=sampler, sizes=IN_PARTS, mechanism=MECHANISM)
+        kept, rounded = (make_in_parts(tmp_path / name, case(case_csv)) for name, case in cases)
     monkeypatch.setenv("TRELLIS_HOME", str(kept.home))
     tried = replay(tree_of(kept.release), kept.release.levels, sealed_of(kept.release), MECHANISMS[MECHANISM])
     bounds = check_published(kept, tried)

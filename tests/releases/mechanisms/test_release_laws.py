@@ -132,9 +132,8 @@ def test_every_error_is_within_its_bound(neighbours, tmp_path):
 def errors_of(true, found):
     """Return the largest error of a level, of nodes that are not released too."""
     off = Counter(counts_of(found))
-    off.subtract(
-        dict(zip(zip(*(of.tolist() for of in true.areas), strict=True), true.true_counts.tolist(), strict=True))
-    )
+    nodes = zip(*(of.tolist() for of in true.areas), strict=True)
+    off.subtract(dict(zip(nodes, true.true_counts.tolist(), strict=True)))
     return max(abs(error) for error in off.values())
 
 

@@ -93,9 +93,8 @@ def check_absent(folder, most):
     for level in range(len(estimate.folder.manifest.levels)):
         bound, rows = estimate.absent_high(level, 500_000), estimate.folder.level_table(level)
         there = set(zip(*(of.tolist() for of in rows.areas), strict=True))
-        cells = [
-            cell for cell in itertools.product(*map(range, estimate.folder.tree.sizes(level))) if cell not in there
-        ]
+        every = itertools.product(*map(range, estimate.folder.tree.sizes(level)))
+        cells = [cell for cell in every if cell not in there]
         places = np.random.default_rng(2).permutation(len(cells))[:most]
         chosen = [cells[number] for number in places.tolist()]
         columns = zip(*chosen, strict=True) if chosen else [[]] * len(rows.areas)
@@ -121,10 +120,8 @@ def check_tables(folder, shown, most=20):
 
 def _areas(estimate, boxes):
     """Return the areas of boxes as a question names them."""
-    paths = [
-        axis.paths(level).rows() if level else [()]
-        for axis, level in zip(estimate.folder.tree.axes, boxes.levels, strict=True)
-    ]
+    own = zip(estimate.folder.tree.axes, boxes.levels, strict=True)
+    paths = [axis.paths(level).rows() if level else [()] for axis, level in own]
     return [
         [
             Area(level, paths[axis][number], number)
@@ -219,12 +216,7 @@ def test_a_release_without_rows_has_a_bound_for_what_is_not_there(place, monkeyp
     total, *others = found["tables"]
     assert [table["count"] for table in others] == [[]] * 8
     assert [len(level["codes"]) for axis in found["axes"] for level in axis["levels"]] == [0] * 4
-    assert {name: total[name] for name in ("count", "low", "high", "exact")} == {
-        "count": [0],
-        "low": None,
-        "high": None,
-        "exact": False,
-    }
+    assert (total["count"], total["low"], total["high"], total["exact"]) == ([0], None, None, False)
 
 
 # the maps of a report --------------------------------------------------------------------------------------------------
@@ -299,9 +291,8 @@ def test_a_map_takes_the_intervals_of_a_view(made, mechanism):
     """A margin that is published has its own intervals, also where noisy counts are not published, and σ of the level says less."""
     folder = made(f"land, views of {mechanism}")
     _, rows, drawn = maps(folder)["origin"]
-    cells = (
-        pl.read_parquet(folder / "views/origin_county.parquet").select("origin_county", "count", "low", "high").rows()
-    )
+    names = ("origin_county", "count", "low", "high")
+    cells = pl.read_parquet(folder / "views/origin_county.parquet").select(names).rows()
     assert rows == {code: [f"{value:,}" for value in values] for code, *values in cells}
     assert drawn == {code: kind_of(count, low) for code, count, low, _ in cells}
 

@@ -108,11 +108,11 @@ def hidden_released(folder):
 
 def people_released(folder):
     """Release features whose names and codes are odd."""
-    pl.DataFrame(
-        [(str(sex), place, "x") for sex in (0, 1) for place in PLACES],
+    columns, rows = (
         ["_sex", "native country", "odd.one"],
-        orient="row",
-    ).write_parquet(folder / "people.parquet")
+        [(str(sex), place, "x") for sex in (0, 1) for place in PLACES],
+    )
+    pl.DataFrame(rows, columns, orient="row").write_parquet(folder / "people.parquet")
     changed = {
         "dataset": "people",
         "input": {"table": "people.parquet", "features": ["_sex", "native country", "odd.one"]},

@@ -84,9 +84,8 @@ def test_every_output_states_what_the_tables_hold(kept):
     for entry in kept.found.manifest.levels:
         level = kept.found.table(entry.level)
         if (kept.folder / "counts.xlsx").exists():
-            sheet = pl.read_excel(
-                kept.folder / "counts.xlsx", sheet_name=f"level {entry.level}", infer_schema_length=None
-            )
+            name = f"level {entry.level}"
+            sheet = pl.read_excel(kept.folder / "counts.xlsx", sheet_name=name, infer_schema_length=None)
             assert_frame_equal(sheet.select(level.columns).cast(level.schema), level)
         assert level.height == entry.nonzero
         [row] = [row for row in listed if row[1] == str(entry.level)]
@@ -204,9 +203,8 @@ def test_spoilt_tables_are_found(folder, level, spoil):
     if "signal" in table.columns:
         manifest["levels"][level]["signal"]["rows"] = int(table["signal"].sum())
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    assert [
-        failure for failure in put(folder, level, table) if failure.startswith(f"level_{level}: ") and told in failure
-    ]
+    told_of_level = [failure for failure in put(folder, level, table) if failure.startswith(f"level_{level}: ")]
+    assert any(told in failure for failure in told_of_level)
 
 
 SPOIL_CSV = {
@@ -347,13 +345,8 @@ def test_no_byte_can_be_changed(folder, many):
     """A changed byte of a table, be it in its first bytes, its data or its footer, or of a text is a failure and no crash."""
     names = [f"counts/level_{level}.parquet" for level in (0, DEPTH)]
     names += ["manifest.json", "SHA256SUMS", f"counts/level_{DEPTH}.csv"]
-    done = subprocess.run(
-        [sys.executable, "-c", DAMAGE, str(folder), str(many), *names],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", DAMAGE, str(folder), str(many), *names]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr[-300:]) == (0, "")
 
 

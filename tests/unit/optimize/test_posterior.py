@@ -1,6 +1,6 @@
 """Families given their totals against linear algebra, and sharing out against brute force over all ways to share a total out."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -44,10 +44,8 @@ def test_counts_add_up_and_none_is_below_zero(problem, weights):
     assert counts.dtype == np.int64
     assert (counts >= 0).all()
     assert np.add.reduceat(counts, families.first[:-1]).tolist() == families.totals.tolist()
-    alone = [
-        shared_out(families[one : one + 1], means[families.first[one] : families.first[one + 1]], prior(weights))
-        for one in range(len(families))
-    ]
+    ends = list(pairwise(families.first.tolist()))
+    alone = [shared_out(families[n : n + 1], means[a:b], prior(weights)) for n, (a, b) in enumerate(ends)]
     assert counts.tolist() == np.concatenate(alone).tolist()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks.optimize.posterior, "_BLOCK", 7)  # so that wide families come in parts

@@ -171,9 +171,8 @@ def test_levels_below_the_noise_are_hatched_and_a_line_ends_at_the_edge(axis_of)
     levels = manifest_of(terms, facts).levels
     svg = noise_picture(levels, facts)
     assert 0 < facts.finest_above_noise == 60 or "small beside noise →" in texts_of(svg)
-    assert (
-        ('fill="url(#levels)"' in svg) == ('<pattern id="levels"' in svg) == ("small beside noise →" in texts_of(svg))
-    )
+    hatched = "small beside noise →" in texts_of(svg)
+    assert ('fill="url(#levels)"' in svg) == ('<pattern id="levels"' in svg) == hatched
     paths = re.findall(r'<path d="(M[^"]*)" stroke="#', svg)
     assert len(paths) == 4
     heights = [float(y) for path in paths for y in re.findall(r"[ML][^,]*,([^MLZ]*)", path)]
@@ -204,9 +203,8 @@ def test_axes_hold_their_values(above_zero, counts):
 ])  # fmt: skip
 def test_numbers_at_axes_are_few_and_short(axis, shown):
     """They are in full up to a hundred thousand; of many powers of ten, some are left out."""
-    texts = [
-        text for text in texts_of(chart([("", [])], (levels_axis([]), axis), [], "", 500)) if text and text != "level"
-    ]
+    texts = texts_of(chart([("", [])], (levels_axis([]), axis), [], "", 500))
+    texts = [text for text in texts if text and text != "level"]
     assert 2 <= len(texts) <= 11
     assert texts == shown
 

@@ -257,9 +257,8 @@ def test_a_level_is_the_first_at_which_all_its_features_have_reached_it(folder, 
 def test_a_list_of_shares_has_one_per_step(folder):
     """`privacy.split` lists a share for each measured step of the order, in that order."""
     plan = way(folder, split=[1, 2, 3, 4, 5, 6])
-    assert [level.rho / plan.guarantee.rho for level in plan.levels[1:]] == pytest.approx(
-        [share / 21 for share in range(1, 7)]
-    )
+    shares = [level.rho / plan.guarantee.rho for level in plan.levels[1:]]
+    assert shares == pytest.approx([share / 21 for share in range(1, 7)])
 
 
 @given(depths=st.lists(st.integers(1, 4), min_size=1, max_size=5), data=st.data())

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -96,10 +97,9 @@ def test_a_series_states_what_its_charges_hold_beside_a_measured_total(scheme, r
     """Also of one release, whose own statement is less: a ledger does not know which of its measurements is the total."""
     measured = scheme("pld", epsilon=1.0, neighbours="substitution", exact_records_per_unit=False)
     guarantee = guarantee_of(measured)
+    every = product(range(releases), enumerate(guarantee.measurements))
     charges = [
-        Charge(f"release {number}", level, "released", of.rho, of.sigma, of.l2_sensitivity_squared)
-        for number in range(releases)
-        for level, of in enumerate(guarantee.measurements)
+        Charge(f"release {n}", k, "released", of.rho, of.sigma, of.l2_sensitivity_squared) for n, (k, of) in every
     ]
     stated = epsilon_of_series(guarantee, releases, 1e-6)
     assert holds_together(charges, {"pld"}, stated * (1 + 1e-9), 1e-6)

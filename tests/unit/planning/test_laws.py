@@ -30,11 +30,8 @@ def planned(tmp_path, own_home):
     def plan(law="", features=FIVE, **keys):
         noise = {"noise.law": law} if law else {}
         changes = {key.replace("__", "."): value for key, value in keys.items()}
-        return planned_of(
-            tmp_path,
-            features_of(features if isinstance(features, dict) else dict.fromkeys(features, 2)),
-            noise | changes,
-        )
+        features = features if isinstance(features, dict) else dict.fromkeys(features, 2)
+        return planned_of(tmp_path, features_of(features), noise | changes)
 
     return plan
 
@@ -134,10 +131,8 @@ def test_a_plan_states_what_either_law_costs(planned, capsys):
 def test_a_target_is_met_with_the_least_epsilon(planned, mechanism):
     """The bound of the level is the error that is asked for, and a little less ε does not reach it."""
     target = {"level": "c", "max_error": 90, "confidence": 0.95}
-    plan, of_gaussian, auto = (
-        planned(law, privacy__epsilon=ABSENT, privacy__target=target, mechanism=mechanism)
-        for law in ("laplace", "gaussian", "auto")
-    )
+    laws, keys = ("laplace", "gaussian", "auto"), {"privacy__epsilon": ABSENT, "privacy__target": target}
+    plan, of_gaussian, auto = (planned(law, **keys, mechanism=mechanism) for law in laws)
     assert (plan.levels[3].bound or 91) <= 90
     less = planned("laplace", privacy__epsilon=plan.guarantee.epsilon * (1 - 1e-9), mechanism=mechanism)
     assert (less.levels[3].bound or 0) > 90

@@ -105,9 +105,8 @@ def test_synthetic_records_are_not_called_nobodys(tmp_path):
 def test_the_table_of_the_fingerprint_states_what_is_hashed(tmp_path):
     """Everything that the fingerprint covers is a row of the table, in full, and nothing else is one."""
     page, _, stated = page_of(tmp_path, TRIPS, {"expected_total": 3000})
-    table = (
-        page.split("What the fingerprint covers, in full</span></caption>")[1].split("</table>")[0].replace("<wbr>", "")
-    )
+    covered = page.split("What the fingerprint covers, in full</span></caption>")[1]
+    table = covered.split("</table>")[0].replace("<wbr>", "")
     rows = dict(re.findall(r'<th scope="row">(.*?)</th><td><code>(.*?)</code></td>', table))
     paths = [*paths_of(stated)]
     leaves = [path for path in paths if not any(other.startswith(f"{path}.") for other in paths)]

@@ -66,9 +66,8 @@ def test_a_proxy_has_a_name_of_its_own(monkeypatch):
 def people(*numbers, login="/bin/bash"):
     """Return users of these numbers, and those that every machine has."""
     there = [(0, "/bin/bash"), (33, "/usr/sbin/nologin"), (65534, "/usr/sbin/nologin")]
-    return [
-        SimpleNamespace(pw_uid=number, pw_shell=of) for number, of in [*there, *((each, login) for each in numbers)]
-    ]
+    every = [*there, *((each, login) for each in numbers)]
+    return [SimpleNamespace(pw_uid=number, pw_shell=of) for number, of in every]
 
 
 def test_a_password_is_kept_for_the_commands_of_this_store(tmp_path, monkeypatch):

@@ -15,12 +15,8 @@ from tasks.tree.axis import axis_from_codebook
 
 def axis_of(shape):
     """Return an axis of three levels, whose areas have so many areas each."""
-    rows = [
-        (f"{one:02}", f"{one:02}{two:02}", f"{one:02}{two:02}{three:02}")
-        for one, areas in enumerate(shape)
-        for two, parts in enumerate(areas)
-        for three in range(parts)
-    ]
+    parts = [(one, two, of) for one, areas in enumerate(shape) for two, of in enumerate(areas)]
+    rows = [(f"{a:02}", f"{a:02}{b:02}", f"{a:02}{b:02}{c:02}") for a, b, of in parts for c in range(of)]
     return axis_from_codebook("home", pl.DataFrame(rows, ["county", "town", "ward"], orient="row"))
 
 

@@ -70,10 +70,8 @@ def test_the_environment_names_what_a_location_leaves_out(monkeypatch):
 
 def test_queries_are_the_same_by_their_text():
     """Another text is another place, and no part of it is in the place; the query stands in the location, which is not published."""
-    one, same, other = (
-        relation_at("input.table", f"postgresql://h/d::{query}")
-        for query in ("SELECT 'secret'", " SELECT 'secret' ;", "SELECT 'other'")
-    )
+    queries = ("SELECT 'secret'", " SELECT 'secret' ;", "SELECT 'other'")
+    one, same, other = (relation_at("input.table", f"postgresql://h/d::{query}") for query in queries)
     assert one.is_same(same)
     assert not one.is_same(other)
     assert "secret" not in one.at_place().place
@@ -129,9 +127,8 @@ def test_other_servers_are_refused(tmp_path):
             table_at("input.table", location, tmp_path)
         assert "pw" not in str(refused.value)
     for at, what in ((matrix_at, "Matrices"), (shapes_at, "Boundaries")):
-        with pytest.raises(
-            InputError, match=r"^a\.key must be a file that ends in .*begins with postgresql:"
-        ) as refused:
+        told = r"^a\.key must be a file that ends in .*begins with postgresql:"
+        with pytest.raises(InputError, match=told) as refused:
             at("a.key", "postgresql://host/d::a.b", tmp_path)
         assert refused.value.hint.startswith(f"{what} come from files only.")
         assert "or a table" not in str(refused.value)

@@ -98,12 +98,8 @@ OF_LEVELS = "region, province, municipality"
 MARKS = ["FILL IN", "fill in", "FILL IN (ask the owner)", "FILL IN: one person", "FILL_IN", "fill  in", "<FILL IN>"]
 NEEDED = ["name", "dataset", "input", "hierarchy", "hierarchy.levels", "privacy", "privacy.unit", "privacy.neighbours"]
 NEEDED += ["privacy.max_records_per_unit", "privacy.delta", "budget.epsilon", "input.table", "input.origin", "release.tree"]  # fmt: skip
-NEEDED += [
-    "output",
-    "mechanism",
-    "public_data",
-    "privacy.split",
-]  # which may be left out, and have no meaning without a value
+# which may be left out, and have no meaning without a value
+NEEDED += ["output", "mechanism", "public_data", "privacy.split"]
 MARKED = [*NEEDED, "title", "input.count", "input.unit", "hierarchy.table", "release.finest"]  # fmt: skip
 MARKED += ["privacy.epsilon", "privacy.distinct", "expected_total"]
 DAILY = {"schedule.cron": "0 3 1 * *"}

@@ -328,9 +328,8 @@ class LedgerInAnyOrder(stateful.RuleBasedStateMachine):
         events = read_chain(self.con)
         assert [event["event"] for event in events] == self.events
         stated = [event["standing"] for event in events if "standing" in event]
-        assert [standing["epsilon"] for standing in stated] == pytest.approx(
-            [epsilon for epsilon, _ in self.standings], rel=1e-9
-        )
+        epsilons = [epsilon for epsilon, _ in self.standings]
+        assert [standing["epsilon"] for standing in stated] == pytest.approx(epsilons, rel=1e-9)
         assert [Fraction(standing["left_rho"]) for standing in stated] == [left for _, left in self.standings]
 
         self.keeps_the_laws(events)

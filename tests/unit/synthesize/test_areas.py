@@ -52,9 +52,8 @@ def test_totals_are_exact(areas, share, others, seed):
     """Every level has as many areas as asked for, there are as many flows of a nation, and they add up to the people."""
     # So it is of one area, where nobody can go anywhere else.
     flows = 1 + int(share * (max(areas[-1] ** 2 // 10, 1) - 1))
-    nation = drawn_nation.draw_nation(
-        areas=tuple(areas), flows=flows, people=flows + others, generator=np.random.default_rng(seed)
-    )
+    generator, people = np.random.default_rng(seed), flows + others
+    nation = drawn_nation.draw_nation(areas=tuple(areas), flows=flows, people=people, generator=generator)
     assert nation.trips.height == flows
     of_levels = dict(zip(("regions", "provinces", "municipalities"), areas[:3], strict=True))
     country = country_of(seed, people=flows + others, **of_levels)

@@ -16,10 +16,8 @@ from tasks.synthesize.shuttle import MODES, ON_FOOT, STOPS, ZONES, draw_city
 
 def test_households_live_at_addresses_in_counties():
     """Each has one address of its own, in a county of the codebook; some addresses are empty; the most have two people."""
-    drawn, again = (
-        draw_households(states=3, counties=7, households=3_000, outliers=4, generator=np.random.default_rng(of))
-        for of in (5, 5)
-    )
+    many = {"states": 3, "counties": 7, "households": 3_000, "outliers": 4}
+    drawn, again = (draw_households(**many, generator=np.random.default_rng(5)) for _ in range(2))
     assert drawn.homes.equals(again.homes)
     assert drawn.addresses.equals(again.addresses)
     assert (drawn.codebook.columns, drawn.codebook.height) == (["state", "county"], 7)
@@ -40,10 +38,8 @@ def test_households_live_at_addresses_in_counties():
 @pytest.mark.parametrize("roaming", [0.0, 0.6])
 def test_taxis_pick_up_in_zones(roaming):
     """All pickups are there; a taxi that does not roam has one zone."""
-    drawn, again = (
-        draw_taxis(boroughs=2, zones=9, taxis=50, pickups=4_000, roaming=roaming, generator=np.random.default_rng(of))
-        for of in (5, 5)
-    )
+    many = {"boroughs": 2, "zones": 9, "taxis": 50, "pickups": 4_000, "roaming": roaming}
+    drawn, again = (draw_taxis(**many, generator=np.random.default_rng(5)) for _ in range(2))
     assert drawn.pickups.equals(again.pickups)
     assert drawn.codebook.height == drawn.codebook["zone"].n_unique() == 9
     assert drawn.codebook["borough"].n_unique() == 2

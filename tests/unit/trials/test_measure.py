@@ -82,9 +82,8 @@ def test_above_the_finest_level_every_cell_is_measured_and_below_it_children_of_
         above = [family(tree, node, thinned) for node in counts_of(first_pass_of(trial)[thinned])]
         of_family = Counter(above)
         assert len(of_family) == tree.possible_cells(thinned - 1)
-        zeros = Counter(
-            family(tree, node, thinned) for node, count in counts_of(first_pass_of(trial)[thinned]).items() if not count
-        )
+        first = counts_of(first_pass_of(trial)[thinned]).items()
+        zeros = Counter(family(tree, node, thinned) for node, count in first if not count)
         assert not zeros or max(zeros.values()) == 1
     for node in counts_of(trial.released[-1]):
         assert family(tree, node, tree.depth) in survivors
@@ -124,10 +123,9 @@ def test_without_noise_the_truth_is_released(universes, data, measure, name, sai
 def test_a_count_that_the_first_pass_loses_is_released():
     """Where the noise of a coarse cell, or of the total, hides records, what is measured below brings them back, if all is measured."""
     table, noise = binary_table(40), {2: np.array([40, -40])}
-    released = {
-        measure: try_scales(table, that_measures(measure), [0.0, 3.0, 3.0, 3.0], moved_by(noise)).released[-1]
-        for measure in (ALL, ABOVE, SURVIVORS)
-    }
+    sigmas, noise = [0.0, 3.0, 3.0, 3.0], moved_by(noise)
+    tried = {measure: try_scales(table, that_measures(measure), sigmas, noise) for measure in (ALL, ABOVE, SURVIVORS)}
+    released = {measure: trial.released[-1] for measure, trial in tried.items()}
     assert 5 not in released[SURVIVORS].areas[0]
     for measure in (ALL, ABOVE):
         assert counts_of(released[measure])[5,] == max(released[measure].counts) > 5

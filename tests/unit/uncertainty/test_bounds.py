@@ -46,9 +46,8 @@ def test_bounds_are_those_of_the_formula(root, exact, below, confidence, data):
     assert bounds[:exact] == [0.0] * exact
     for measured, bound in enumerate(bounds[exact:], 1):
         expected = 0.0 if exact else noise_of_one(root, measured, beta)
-        expected += sum(
-            2 * noise_of_one(sigma, measured * many, beta) for sigma, many in below[: measured - (not exact)]
-        )
+        noisy = below[: measured - (not exact)]
+        expected += sum(2 * noise_of_one(sigma, measured * many, beta) for sigma, many in noisy)
         assert math.isclose(bound, expected, rel_tol=1e-12)
 
 

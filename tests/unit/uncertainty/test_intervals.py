@@ -55,9 +55,8 @@ def test_what_the_bound_on_sums_is_multiplied_by_is_right(sigma, terms):
     angles = 2 * np.pi * np.arange(points) / points
     characteristic = sum(weight * np.cos(value * angles) for value, weight in zip(values, weights, strict=True))
     at_zero = np.mean((characteristic / weights.sum()) ** terms)
-    assert math.exp(gaussian_log_kappa(((sigma, terms),))) == pytest.approx(
-        at_zero * sigma * math.sqrt(2 * math.pi * terms), rel=1e-8
-    )
+    kappa = at_zero * sigma * math.sqrt(2 * math.pi * terms)
+    assert math.exp(gaussian_log_kappa(((sigma, terms),))) == pytest.approx(kappa, rel=1e-8)
 
 
 def test_the_quantile_of_much_noise_is_that_of_the_normal_distribution():

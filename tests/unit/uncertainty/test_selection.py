@@ -149,9 +149,8 @@ def test_parts_add_up():
     """Whether cells are added in parts or at once makes no difference; rows are never more than there are."""
     noisy = np.rint(np.random.default_rng(4).normal(0, 6, 400)).astype(np.int64)
     margins = [LevelNoise(GAUSSIAN, 6.0).quantile(log_tail) for log_tail in LOG_TAILS]
-    parts, whole = (
-        reduce(add, [beyond(part, part[part > 3], margins) for part in np.array_split(noisy, into)]) for into in (4, 1)
-    )
+    parts, whole = (np.array_split(noisy, into) for into in (4, 1))
+    parts, whole = (reduce(add, [beyond(part, part[part > 3], margins) for part in of]) for of in (parts, whole))
     assert (parts.below.tolist(), parts.within.tolist()) == (whole.below.tolist(), whole.within.tolist())
     assert BeyondMargins(whole.below, whole.within * 0 + 7).at_most(400, 5) == 5
 

@@ -69,9 +69,8 @@ def test_shapes_lie_in_one_plane_in_the_order_of_the_areas():
     shapes = Shapes({("home", 1): frame(NORTH), ("home", 2): frame(TOWNS)})
     keys, found = drawn_shapes(shapes, {("home", 1): paths(NORTH), ("home", 2): paths(TOWNS, ("a", "2"))}, ROOM)
     assert keys == {("home", 1): "home 1", ("home", 2): "home 2"}
-    assert {(of["width"], of["height"]) for of in found.values()} == {
-        (WIDTH, math.ceil(WIDTH / 2 / math.cos(math.radians(61))))
-    }
+    height = math.ceil(WIDTH / 2 / math.cos(math.radians(61)))
+    assert {(of["width"], of["height"]) for of in found.values()} == {(WIDTH, height)}
     counties, towns = found["home 1"], found["home 2"]
     assert read(counties["d"][0]).bounds[::2] == (0, WIDTH / 2)
     assert read(counties["d"][1]).bounds[::2] == (WIDTH / 2, WIDTH)

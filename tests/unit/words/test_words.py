@@ -99,9 +99,8 @@ def test_the_words_say_which_tables_are_told_apart():
 
 
 ONE = {"hierarchy": {"table": "areas.csv", "levels": ["cty", "trct"], "called": {"cty": "county"}}}
-COUNTY, BRANCH = (
-    {"levels": [level], "called": {level: word}} for level, word in (("cty", "county"), ("nace", "branch"))
-)
+WORDS = (("cty", "county"), ("nace", "branch"))
+COUNTY, BRANCH = ({"levels": [level], "called": {level: word}} for level, word in WORDS)
 PER_END = {"hierarchy": {"origin": COUNTY, "destination": {"levels": ["cty"]}}}
 PER_FEATURE = {"hierarchy": {"job": BRANCH, "sex": ["f", "m"], "age": {"ordered": 3}}}
 
