@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from shapely.geometry import box, mapping
 
-from flows.answers.query import QueryAnswer, query_answer
+from flows.answers.query import query_answer
 from flows.api import release
 from storage.database.connections import store
 from tests.support.spec import spec_in
@@ -63,6 +63,4 @@ def land_released(folder, of_areas, /, **keys):
 
 def asked(folder, where):
     """Return what `trellis query` answers."""
-    found = query_answer(folder, None, None, [f"{axis}={area}" for axis, area in where.items()], simultaneous=False)
-    assert isinstance(found, QueryAnswer)
-    return found
+    return query_answer(folder, None, None, [f"{axis}={area}" for axis, area in where.items()], simultaneous=False)

@@ -275,12 +275,9 @@ def launcher():
     """Start the warm process of this test process, which ends with it."""
     few_threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-m", __spec__.name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-m", __spec__.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env=os.environ | few_threads | {"PYTHONPATH": str(REPOSITORY)},
-    )
+    )  # fmt: skip
     atexit.register(process.communicate)
     return Launcher(process)
 

@@ -204,23 +204,8 @@ def slices(nodes, random):
 
 
 TERMS = Terms(
-    axes=("home",),
-    steps=(0,),
-    mechanism="made_up",
-    priority=None,
-    sampler="opendp",
-    keep_vault=False,
-    keep_noisy_counts=True,
-    published_spec={},
-    unprotected=(),
-    codebooks={},
-    unlisted=(),
-    waived=(),
-    csv=None,
-    records=False,
-    noisy_counts=None,
-    intervals=Intervals(confidence=0.9),
-    privacy=PRIVACY,
-    run=RunTerms("threads", None),
-    files=FileTerms("spec.yaml", {}),
-)
+    axes=("home",), steps=(0,), mechanism="made_up", priority=None, sampler="opendp", keep_vault=False,
+    keep_noisy_counts=True, published_spec={}, unprotected=(), codebooks={}, unlisted=(), waived=(), csv=None,
+    records=False, noisy_counts=None, intervals=Intervals(confidence=0.9), privacy=PRIVACY,
+    run=RunTerms("threads", None), files=FileTerms("spec.yaml", {}),
+)  # fmt: skip

@@ -80,12 +80,9 @@ def _warm_process():
     """Start the warm process of this test process, which ends with it."""
     here = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "TRELLIS_"))}
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__],
-        stdin=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
+        [sys.executable, "-m", __name__], stdin=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
         env=here | FEW_THREADS,
-    )
+    )  # fmt: skip
     atexit.register(process.communicate)
     return process
 

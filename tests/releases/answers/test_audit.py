@@ -556,7 +556,6 @@ def test_an_abandoned_release_gives_back_what_it_has_not_drawn(world):
     left = {path for path in shard_folder(world.ids["failed"]).iterdir() if not path.name.startswith("codebook_")}
     assert left == {noisy_path(world.ids["failed"], level, branch) for level, branch in sealed if level}
     assert {event["release"] for event in added} == {world.ids["failed"]}
-    assert account
     drawn = [charge.rho for charge in account.charges_of(world.ids["failed"]).values() if charge.state != "void"]
     assert account.spendings[-1].rho == sum(drawn) > 0
     assert account.standing == standing_of(account.spendings, account.terms.cap)

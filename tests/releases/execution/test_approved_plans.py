@@ -57,7 +57,6 @@ def test_a_release_that_is_as_approved_is_made_and_keeps_its_plan(fresh, name, m
     file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
     made = release(spec, approved_plan=file)
     shown = show_answer(made.id).approved_plan
-    assert shown is not None
     assert shown.fingerprint == plan_fingerprint(file)
     assert approved_plan(made.id) == file.read_text()
     assert shown.fingerprint not in (made.folder / "manifest.json").read_text()

@@ -795,7 +795,6 @@ def test_a_file_that_another_program_writes_to_is_told(place, key, elsewhere):
     if elsewhere:
         program = f"import duckdb, sys; con = duckdb.connect({str(path)!r}); print(flush=True); sys.stdin.read()"
         with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-            assert holder.stdout
             holder.stdout.readline()
             with pytest.raises(InputError, match=r"city\.duckdb is open in another program") as refused:
                 place.ingested(**{key: "city.duckdb::trips"})

@@ -172,7 +172,6 @@ def test_a_stopped_release_is_listed_and_continued(home, monkeypatch):
     assert listed.state == "failed"
     for _ in range(2):
         found = trellis.rerun(listed.id)
-        assert found is not None
         assert found.id == listed.id
         assert found.query()["count"].to_list() == [600]
     assert [of.state for of in trellis.releases().releases] == ["published"]
@@ -197,15 +196,3 @@ def test_lists_of_questions_and_of_areas(home):
             found.table(level)  # type: ignore[arg-type]
     assert found.table("side").equals(found.table(1))
     assert found.table(np.int64(2)).equals(found.table("zone"))
-
-
-def test_mechanisms_are_compared(home):
-    """On a table that is declared public, for each mechanism and ε; otherwise it is refused."""
-    spec = spec_of("pandas", draw_people(), public_data=True, privacy=SPEC["privacy"], mechanism="inftda")
-    results = trellis.compare(spec, ["inftda", "gaussian"], [1.0, 2.0], runs=2).results
-    tried = [(of.mechanism, of.epsilon) for of in results]
-    assert tried == [(mechanism, epsilon) for mechanism in ("inftda", "gaussian") for epsilon in (1.0, 2.0)]
-    with pytest.raises(SpecError, match="public_data must be true"):
-        trellis.compare(spec_of("pandas", draw_people()))
-    with pytest.raises(UsageError, match="runs must be at least 1"):
-        trellis.compare(spec, runs=0)

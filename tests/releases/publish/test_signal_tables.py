@@ -161,8 +161,6 @@ def test_intervals_are_those_of_so_few_rows(released):
     for entry, stated in zip(levels[1:], found.manifest.signal_tables, strict=True):
         table = few(found.folder, entry.level)
         rows = full(found.folder, entry.level).filter("signal")
-        assert stated.half_width is not None
-        assert entry.half_width is not None
         further = stated.half_width - entry.half_width
         is_wider = is_wider or further > 0
         marked, remainders = table.filter(~pl.col("remainder")), table.filter("remainder")

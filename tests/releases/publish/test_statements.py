@@ -12,21 +12,10 @@ from tests.support.reports import read
 
 # the families, a column each, in this order
 COLUMNS = {
-    "walked": "W",
-    "walked with Laplace noise": "w",
-    "two passes": "2",
-    "shrunk": "S",
-    "leaves": "L",
-    "leaves with a threshold": "T",
-    "settled together": "V",
-    "calibrated": "C",
-    "unbiased tree": "U",
-    "grid": "G",
-    "sizes by tails": "t",
-    "sizes within a list": "l",
-    "sizes by themselves": "s",
-    "sizes by a chain": "c",
-}
+    "walked": "W", "walked with Laplace noise": "w", "two passes": "2", "shrunk": "S", "leaves": "L",
+    "leaves with a threshold": "T", "settled together": "V", "calibrated": "C", "unbiased tree": "U", "grid": "G",
+    "sizes by tails": "t", "sizes within a list": "l", "sizes by themselves": "s", "sizes by a chain": "c",
+}  # fmt: skip
 
 # what may be said, as a pattern: the families of which it is true and which say it, and those of which it is false. Of the others it is
 # true, or does not apply, and they need not say it.

@@ -142,8 +142,6 @@ MIXED = [((1.0, 2), (3.5, 1)), ((2.0, 1), (9.0, 4)), ((0.4, 3), (6.0, 2)), ((1.5
 @pytest.mark.parametrize("draws", MIXED)
 def test_draws_of_several_scales_are_added_up_exactly(law, draws):
     """The quantile of their sum is exceeded with at most the probability, and by the next smaller but one more often; single margins go no less far."""
-    assert law.sum_quantile is not None
-    assert law.quantile is not None
     probabilities = probabilities_of(law, draws)
     beyond, middle = np.cumsum(probabilities[::-1])[::-1], len(probabilities) // 2
     for tail in (0.3, 0.05, 1e-3, 1e-6):

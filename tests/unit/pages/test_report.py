@@ -94,7 +94,6 @@ def test_facts_are_those_of_the_rows(data, universes):
 
 def _check_matrix(tree, leaves, facts):
     matrix = facts.matrix
-    assert matrix is not None
     level = matrix.level
     refined = sum(own > 0 for own in tree.axis_levels(level))
     assert refined == min(2, len(tree.axes)) > sum(own > 0 for own in tree.axis_levels(level - 1))
@@ -141,7 +140,6 @@ def test_of_many_areas_the_largest_are_shown(axis_of):
     tree = tree_of_trips(axis_of, 1, areas=60)
     facts, _, seen = reported(tree, {(home, 59): 100 + (home * 7) % 60 for home in range(60)})
     matrix = facts.matrix
-    assert matrix is not None
     assert matrix.left == (60, 1)
     assert matrix.counts.shape == (MOST_SHOWN, 1)
     largest = sorted(range(60), key=lambda home: (home * 7) % 60)[-MOST_SHOWN:]
@@ -184,7 +182,6 @@ def test_features_are_reported_however_many(features, axis_of):
     tree = tree_of_features(axis_of, features)
     facts, text, seen = reported(tree, {(0,) * features: 50, (1,) * features: 70})
     assert len(text) < 400_000
-    assert facts.matrix is not None
     assert facts.matrix.counts.tolist() == ([[50, 70]] if features == 1 else [[50, 0], [0, 70]])
     for told in ("the 59 columns of the level above, and f59", f"of {2.0**60:.3e} possible"):
         assert (told in seen.text) == (features == 60)

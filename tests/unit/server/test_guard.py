@@ -83,7 +83,6 @@ def test_a_password_is_kept_for_the_commands_of_this_store(tmp_path, monkeypatch
         monkeypatch.setattr(pwd, "getpwall", lambda users=users: users)
         assert (auth_of_up(None) or "").startswith("trellis:") == bool(stored_auth()) == has_one
     path, first = tmp_path / "auth", auth_of_up(asked=True)
-    assert first
     assert len(first) > 32
     path.chmod(0o644)
     assert auth_of_up(asked=True) == first == stored_auth()

@@ -5,7 +5,7 @@ import pytest
 from flows.specification.file import expand_variables, faults_of
 from flows.specification.starters.starter import starter
 from storage.errors import InputError
-from tasks.ingest.sources.databases import Relation, fault_of_url, relation_at
+from tasks.ingest.sources.databases import fault_of_url, relation_at
 from tasks.ingest.sources.locations import matrix_at, published_location, shapes_at, table_at
 
 _OF_LIBPQ = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
@@ -48,7 +48,6 @@ def test_a_table_is_recognised_by_names_as_the_server_reads_them(location, place
     """Names without quotes are in lower case, others as they stand; the place and the location lead back; a variable may hold it."""
     found = relation_at("input.table", location)
     assert found.at_place().place == place
-    assert isinstance(found, Relation)
     assert relation_at("input.table", found.location) == found
     server, _, inner = location.rpartition("::")
     monkeypatch.setenv("SERVER", server)  # is no path, which would be made absolute

@@ -39,11 +39,8 @@ SHAPES = {
     "sizes within a list": HOMES | LISTED | {"noise": {"sampler": "table"}},
 }
 TRIED = {
-    "a grid": ["unbiased_tree", "inftda"],
-    "sizes": (),
-    "sizes within a list": (),
-    "views": ["cbdp", "inftda_shrunk"],
-}
+    "a grid": ["unbiased_tree", "inftda"], "sizes": (), "sizes within a list": (), "views": ["cbdp", "inftda_shrunk"],
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -133,7 +130,6 @@ def test_logarithms_of_expected_counts_have_the_skew(folder, monkeypatch):
     assert np.std(np.log(per_code[per_code > 30])) > 0.7
     listed = compared(folder, "sizes within a list")
     groups = listed.table.groups
-    assert groups is not None
     sizes = listed.true_levels[-1]
     assert np.bincount(sizes.areas[0], sizes.counts, len(groups)).tolist() == groups.tolist()
 
