@@ -156,9 +156,8 @@ def _look_at_artifacts(visitor, state, artifacts):
 
 
 def _books(up, release):
-    return up.user.run("show", release, "--json").json() | {
-        "ledger": up.user.run("ledger", "--json").json()["datasets"]
-    }
+    ledger = up.user.run("ledger", "--json").json()["datasets"]
+    return up.user.run("show", release, "--json").json() | {"ledger": ledger}
 
 
 def secrets_of(up):

@@ -79,10 +79,8 @@ class Zombie:
 
     def run(self, order):
         """Begin a worker, and lose it once it has stopped."""
-        self.worker = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.test_zombies", order.to_json()],
-            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        )
+        command = [sys.executable, "-m", "tests.crash.test_zombies", order.to_json()]
+        self.worker = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(REPOSITORY)})
         _, status = os.waitpid(self.worker.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         raise WorkerLost("It does not answer.")

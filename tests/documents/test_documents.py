@@ -15,10 +15,8 @@ from tasks.settle.overlapping import Grouping, settle_overlapping
 from tasks.unbiased.task import Unbiased
 from tests.support.user import REPOSITORY
 
-PAGES = [
-    "README.md",
-    *(str(path.relative_to(REPOSITORY)) for of in ("benchmarks", "docs") for path in (REPOSITORY / of).rglob("*.md")),
-]
+READ = [path for of in ("benchmarks", "docs") for path in (REPOSITORY / of).rglob("*.md")]
+PAGES = ["README.md", *(str(path.relative_to(REPOSITORY)) for path in READ)]
 # whose listings are other files, or of levels that the README has not
 NO_SPECS = [*(f"docs/how-to/{name}.md" for name in ("cluster", "explorer", "formats")), "docs/operations.md"]
 

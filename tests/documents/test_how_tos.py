@@ -72,12 +72,8 @@ TRIPS = Page("how-to/trips-by-mode-and-hour", 2, "make_trips.py", ("spec.yaml",)
 OWN = Page("how-to/own-areas", 4)  # of the release of TRIPS
 MARGINS = Page("how-to/margins", 8, "make_trips.py", ("margins.yaml", "groupings.yaml"))
 SHAPED = ("by_mode", "by_zone", "by_trip")
-SHAPE = Page(
-    "how-to/shape-your-table",
-    2,
-    "make_tables.py",
-    *(tuple(f"{of}.{kind}" for of in SHAPED) for kind in ("yaml", "sql")),
-)
+LISTED = (tuple(f"{of}.{kind}" for of in SHAPED) for kind in ("yaml", "sql"))
+SHAPE = Page("how-to/shape-your-table", 2, "make_tables.py", *LISTED)
 HOUSEHOLDS = Page("how-to/households-by-size", 3)
 SPLITS = [of for row in re.findall(r"^\| `(.+?)`(?:, `(.+?)`)? \|", AGES.text, re.MULTILINE) for of in row if of]
 
@@ -152,9 +148,8 @@ def test_every_command_works_and_prints_what_is_shown(page, newcomer, real, addr
         deviations = {line for line in block.shown if page is AGES and line.startswith("standard deviation")}
         missing += deviations - set(printed.splitlines())
         if "ls" in block.commands.splitlines():  # every file of the folder
-            shown, there = (
-                {of for of in all_ if re.fullmatch(r"[\w.]+", of)} for all_ in (block.shown, printed.splitlines())
-            )
+            both = (block.shown, printed.splitlines())
+            shown, there = ({of for of in all_ if re.fullmatch(r"[\w.]+", of)} for all_ in both)
             assert shown == there >= {"report.html"}
     assert missing == []
     assert sum(bool(block.shown) for block in blocks) == sum(of.shown for of in pages)

@@ -276,10 +276,8 @@ def of_all_guesses(one, other):
     numbers = np.arange(GUESSED + 1)
     rest = GUESSED - numbers[:, None] - numbers
     outcomes = np.stack([*np.meshgrid(numbers, numbers, indexing="ij"), np.maximum(rest, 0)], axis=-1)
-    laws = [
-        np.where(rest >= 0, stats.multinomial.pmf(outcomes, GUESSED, [right, wrong, 1 - right - wrong]), 0.0)
-        for right, wrong in (one, other)
-    ]
+    sides = [(right, wrong, 1 - right - wrong) for right, wrong in (one, other)]
+    laws = [np.where(rest >= 0, stats.multinomial.pmf(outcomes, GUESSED, of), 0.0) for of in sides]
     both = signal.convolve2d(*laws)
     right, wrong = np.indices(both.shape)
     possible = right + wrong <= 2 * GUESSED

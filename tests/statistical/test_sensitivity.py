@@ -115,9 +115,8 @@ def trees(name, first):
     return of(depths), [of(reached) for reached in product(*(range(1, depth + 1) for depth in depths))]
 
 
-every_case = pytest.mark.parametrize(
-    ("neighbours", "most", "exact"), [(of, most, exact) for of, exact in RELATIONS for most in range(1, MOST + 1)]
-)
+every_case = [(of, most, exact) for of, exact in RELATIONS for most in range(1, MOST + 1)]
+every_case = pytest.mark.parametrize(("neighbours", "most", "exact"), every_case)
 both_trees = pytest.mark.parametrize("first", [1, 0], ids=["destination first", "origin first"])
 
 

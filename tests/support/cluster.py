@@ -54,9 +54,8 @@ class Authority:
     def write(self, folder):
         """Write `ca.pem`, `home.pem` and `home.key` of a machine to a folder."""
         key, pem = generate_private_key(SECP256R1()), serialization.Encoding.PEM
-        made = self._signed(
-            _named("machine"), key, x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-        )
+        name = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+        made = self._signed(_named("machine"), key, name)
         plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         _write(folder / "ca.pem", self.certificate.public_bytes(pem))
         _write(folder / "home.pem", made.public_bytes(pem))

@@ -42,16 +42,11 @@ def mechanisms(draw):
     if cells != "survivors":
         return Mechanism("made_up", EVERY_CELL, finest_level, cells, repair={}, finish=AddUp())
     second_pass, shrinks = MECHANISMS["inftda_reconciled"].second_pass, MECHANISMS["inftda_shrunk"].shrinks
+    finishes = [None, second_pass, shrinks, Calibrate(), Calibrate(second_pass), Calibrate(shrinks)]
     return Mechanism(
-        name="made_up",
-        laws=EVERY_CELL,
-        views=every_level,
-        cells=cells,
-        repair={"any": nearest_in_chebyshev},
-        finish=draw(
-            st.sampled_from([None, second_pass, shrinks, Calibrate(), Calibrate(second_pass), Calibrate(shrinks)])
-        ),
-    )
+        name="made_up", laws=EVERY_CELL, views=every_level, cells=cells, repair={"any": nearest_in_chebyshev},
+        finish=draw(st.sampled_from(finishes)),
+    )  # fmt: skip
 
 
 def new_record(mechanism, depth, exact=0):

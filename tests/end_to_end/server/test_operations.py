@@ -208,10 +208,8 @@ def test_what_stops_a_run_before_the_reservation_is_shown(up):
     """A spec that is missing, a table that is wrong: what failed, that nothing was charged, and that Retry goes on."""
     ledger = up.user.run("ledger", "--json").stdout
     missing, spoilt = [up.trigger("release/release", spec=spec) for spec in ("to-come.yaml", "spoilt.yaml")]
-    for run, said in (
-        (missing, "must be a text file that can be read"),
-        (spoilt, "column home has codes that the codebook lacks."),
-    ):
+    faults = {missing: "must be a text file that can be read", spoilt: "column home has codes that the codebook lacks."}
+    for run, said in faults.items():
         assert up.ended(run)["state_type"] == "FAILED"
         told = up.artifacts(run)["failure"]
         for words in (said, "Nothing was reserved, drawn or charged.", "correct the cause, then press **Retry**"):

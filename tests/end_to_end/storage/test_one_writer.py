@@ -38,9 +38,8 @@ con.close()
 
 def hold(file):
     """Start a process that holds a file, and return it with its id once it does."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    pipe = subprocess.PIPE
+    child = subprocess.Popen([sys.executable, "-c", HOLDER, file], stdin=pipe, stdout=pipe, text=True)
     return child, int(child.stdout.readline())
 
 

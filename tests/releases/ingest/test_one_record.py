@@ -135,7 +135,6 @@ def test_one_record_more_is_one_cell_more_by_one(plans, tmp_path, source, kind):
 
 def test_a_view_whose_types_are_guessed_breaks_the_law(plans, tmp_path):
     """The law can fail, and does where DuckDB guesses a type from all rows: the page on views says what to write."""
-    before, after = (
-        cells(plans[1], tmp_path, in_view, values) for values in (USUAL["numbers"], ["x", *USUAL["numbers"]])
-    )
+    values = (USUAL["numbers"], ["x", *USUAL["numbers"]])
+    before, after = (cells(plans[1], tmp_path, in_view, of) for of in values)
     assert len(moved(before, after)) > 1

@@ -3,7 +3,7 @@
 import json
 import re
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -98,11 +98,8 @@ def city_in(folder):
     """Write made-up trips and the codebook of their zones, and return what is true of them, with every level."""
     generator = np.random.default_rng(8)
     ends = {end: generator.choice(5, size=TRIPS, p=[0.5, 0.3, 0.15, 0.05, 0.0]) for end in ("from", "to")}
-    columns = {
-        f"{end}_{level}": [ZONES[zone][of] for zone in zones]
-        for end, zones in ends.items()
-        for of, level in enumerate(("district", "zone"))
-    }
+    levels = product(ends.items(), enumerate(("district", "zone")))
+    columns = {f"{end}_{level}": [ZONES[zone][of] for zone in zones] for (end, zones), (of, level) in levels}
     modes = generator.choice(["car", "bus"], size=TRIPS, p=[0.8, 0.2])
     hours = generator.choice(3, size=TRIPS, p=[0.6, 0.4, 0.0]).astype(str)
     true = pl.DataFrame(columns | {"area": modes, "hour": hours})

@@ -191,13 +191,10 @@ def test_a_comparison_tries_all_cells_by_name_or_by_the_spec(tmp_path, own_home)
     names = [MECHANISM, f"{MECHANISM}:survivors", "inftda_lenient:all", "inftda"]
     comparison = make_comparison(load_spec(tmp_path / "spec.yaml"), names, [0.1], 1)
     assert comparison.refused == {}
-    are_all = [
-        all(
-            entry.try_on(comparison.table).job.record.cells_of(level)[0] == entry.plan.levels[level].possible_cells
-            for level in range(7)
-        )
-        for entry in comparison.entries
-    ]
+    records = [entry.try_on(comparison.table).job.record for entry in comparison.entries]
+    measured = [[record.cells_of(level)[0] for level in range(7)] for record in records]
+    possible = [[level.possible_cells for level in entry.plan.levels] for entry in comparison.entries]
+    are_all = [one == other for one, other in zip(measured, possible, strict=True)]
     assert are_all == [True, False, True, False]
     assert any(note.startswith("measure is left out") for note in comparison.notes["inftda"])
     assert not any("measure" in note for note in comparison.notes.get(MECHANISM, []))

@@ -72,10 +72,8 @@ class Published:
         columns = {
             axis: [name for name in table.columns if name.startswith(f"{axis}_")] for axis in self.reached(level)
         }
-        return [
-            (tuple(tuple(row[name] for name in names) for names in columns.values()), row)
-            for row in table.iter_rows(named=True)
-        ]
+        rows = list(table.iter_rows(named=True))
+        return [(tuple(tuple(row[name] for name in of) for of in columns.values()), row) for row in rows]
 
 
 def with_keys(case, **changes):
@@ -147,9 +145,8 @@ def test_each_interval_is_that_of_the_noisy_counts(published):
     for level, cells in enumerate(noisy):
         assert len(cells) == levels[level]["cells"]
         for cell, row in published.rows(level):
-            above = [
-                tuple(path[:length] for path, length in zip(cell, depths, strict=True)) for depths in reached[:level]
-            ]
+            of_levels = [zip(cell, depths, strict=True) for depths in reached[:level]]
+            above = [tuple(path[:length] for path, length in of) for of in of_levels]
             for low, high, margins in kinds:
                 x, z = cells[cell], margins[level].own
                 caps = [noisy[j][held] + margins[j].cap for j, held in enumerate(above)]
@@ -202,9 +199,8 @@ def test_such_folders_verify(published, tmp_path):
 
 
 MARGINS = "has a half_width or cap_margin that does not follow from the noise, the rows and the confidence"
-SHARES, ABOVE = (
-    f"level_3.parquet does not have the {name} that the manifest" for name in ("noise_rows", "above_noise")
-)
+LACKS = "level_3.parquet does not have the {} that the manifest"
+SHARES, ABOVE = LACKS.format("noise_rows"), LACKS.format("above_noise")
 
 
 def other(of, key):

@@ -306,9 +306,8 @@ def test_invariants_are_exact_named_and_free(release, capsys):
     (account,) = ledger_answer(None).datasets
     assert account.unprotected == manifest.unprotected[1:]  # the total would be public anyway
     readme = " ".join((made.folder / "README.md").read_text().split())
-    assert (
-        "**Levels 0 to 2 are published exactly. The release does not protect at all in which of their cells" in readme
-    )
+    told = "**Levels 0 to 2 are published exactly. The release does not protect at all in which of their cells"
+    assert told in readme
     assert "almost the same" not in readme
     shown = release_answer(made.release.id, {"total": 1.0})
     show_release(shown)

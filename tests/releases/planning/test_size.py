@@ -143,8 +143,7 @@ def test_expected_cells_can_be_and_take_no_more_than_the_upper_bound(universe, t
     for above, cells, fan_out in zip(levels, levels[1:], fan_outs, strict=False):
         assert cells.measured == pytest.approx(above.nonzero * fan_out)
         assert above.nonzero * (1 - 1e-9) <= cells.nonzero <= min(cells.measured, total) * (1 + 1e-9)
-    guessed, bound = (
-        disk_size(expected_cells(possible, sigmas, of), possible, sigmas, of, finest_areas=[40, 40], code_bytes=20)
-        for of in (total, None)
-    )
+    of_size = {"finest_areas": [40, 40], "code_bytes": 20}
+    cells = [(expected_cells(possible, sigmas, of), possible, sigmas, of) for of in (total, None)]
+    guessed, bound = (disk_size(*of, **of_size) for of in cells)
     assert all(getattr(guessed, place) <= getattr(bound, place) for place in PLACES)

@@ -122,13 +122,9 @@ def _areas(estimate, boxes):
     """Return the areas of boxes as a question names them."""
     own = zip(estimate.folder.tree.axes, boxes.levels, strict=True)
     paths = [axis.paths(level).rows() if level else [()] for axis, level in own]
-    return [
-        [
-            Area(level, paths[axis][number], number)
-            for axis, (level, number) in enumerate(zip(boxes.levels, box, strict=True))
-        ]
-        for box in zip(*(of.tolist() for of in boxes.areas), strict=True)
-    ]
+    every = zip(*(of.tolist() for of in boxes.areas), strict=True)
+    of_boxes = [enumerate(zip(boxes.levels, box, strict=True)) for box in every]
+    return [[Area(level, paths[axis][number], number) for axis, (level, number) in of] for of in of_boxes]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 import tables as hdf5
-from polars.testing import assert_frame_equal
 from pysdmx.io import get_datasets, read_sdmx
 from shapely.geometry import box, mapping
 
@@ -203,19 +202,6 @@ def test_readers_of_csv_get_the_codes_as_they_are(made, name):
         assert {row["destination_place"] for row in rows["records.csv"]} <= {*PLACES}
 
 
-def test_levels_have_readable_views_in_the_store(made, monkeypatch):
-    """Every level is read by its name as by its number, whatever signs are in it, and `published` lists them all."""
-    folder = made("people")
-    monkeypatch.setenv("TRELLIS_HOME", str(folder.parents[2] / "home"))
-    asked = 'SELECT level, "view", "rows", supersedes FROM published WHERE release = ? ORDER BY level'
-    with store() as con:
-        rows = con.execute(asked, [folder.name]).fetchall()
-        names = ["total", "by_native country", "by__sex_native country", "by__sex_native country_odd.one"]
-        assert rows == [(number, name, table_of(folder, number).height, None) for number, name in enumerate(names)]
-        for number, name in enumerate(names):
-            assert_frame_equal(con.sql(f'FROM "{folder.name}"."{name}"').pl(), table_of(folder, number))
-
-
 # workbooks -----------------------------------------------------------------------------------------------------------------
 
 
@@ -284,9 +270,8 @@ def test_a_table_with_too_many_rows_is_left_out(made, copy):
 def test_names_of_sheets_are_short_and_differ():
     """Names of views that a spreadsheet cannot have as names of sheets are cut, and made to differ."""
     long = "view " + "x" * 40
-    found = workbook.sheets_of(
-        [workbook.PublishedTable(f"{n}", title, "", {}) for n, title in enumerate([long, long.upper(), "a/b"])]
-    )
+    titles = enumerate([long, long.upper(), "a/b"])
+    found = workbook.sheets_of([workbook.PublishedTable(f"{n}", title, "", {}) for n, title in titles])
     assert list(found) == [long[:31], long.upper()[:27] + " (2)", "a_b"]
 
 
@@ -300,9 +285,8 @@ def test_matrices_have_the_counts_of_pairs_of_zones(made):
     with openmatrix.open_file(str(folder / "omx" / "level_4.omx")) as file:
         assert file.version() == b"0.2"
         assert file.mapping("zone") == {number: number - 1 for number in range(1, len(PLACES) + 1)}
-        codes, names, regions = (
-            [text.decode() for text in file.map_entries(name)] for name in ("zone_code", "zone_name", "zone_code_1")
-        )
+        entries = [file.map_entries(name) for name in ("zone_code", "zone_name", "zone_code_1")]
+        codes, names, regions = ([text.decode() for text in of] for of in entries)
         matrices = {name: file[name][:] for name in file.list_matrices()}
         assert file.root._v_attrs["trellis_release"] == manifest_of(folder).id
     assert matrices.keys() == {"count", "high", "low"}

@@ -132,10 +132,8 @@ def test_sizes_are_told_apart_without_colour(axis_of):
     facts = facts_of(tree, {(area, area): 5 * 10**area for area in range(7)}, terms)
     key = sizes_picture(facts).partition("role-legend-entry")[2]
     colours = re.findall(r'fill="#(\w{2})(\w{2})(\w{2})"', key)
-    shade_of = {
-        name: (0.299 * int(red, 16) + 0.587 * int(green, 16) + 0.114 * int(blue, 16)) / 255
-        for name, (red, green, blue) in zip(texts_of(key), colours, strict=False)
-    }
+    weighed = [(0.299 * int(r, 16) + 0.587 * int(g, 16) + 0.114 * int(b, 16)) / 255 for r, g, b in colours]
+    shade_of = dict(zip(texts_of(key), weighed, strict=False))
     shades = [shade_of[name] for name in CLASS_NAMES if name in shade_of]
     assert len(shades) == len(colours) == 7
     assert all(one - other > 0.05 for one, other in pairwise(shades))

@@ -13,15 +13,13 @@ from flows.cli import main as cli
 from flows.forecast.remarks import remarks, remarks_on_unit
 from flows.planning.admission import resumable_release
 from flows.planning.plan import make_plan
-from flows.run.ending import abandon_release
 from flows.run.series import declare_series
 from flows.specification.file import load_spec
-from flows.specification.starters.starter import starter
-from flows.specification.undecided import FILL_IN, left_in, marked_in
+from flows.specification.undecided import left_in, marked_in
 from flows.specification.yaml import line_of
 from flows.up import _of_specs
 from storage.errors import InputError, SpecError
-from tests.support.keys import ABSENT, changed, decided, planned_of
+from tests.support.keys import ABSENT, changed, planned_of
 from tests.support.spec import SPEC
 from tests.support.town import Town
 
@@ -201,45 +199,6 @@ def test_a_reserved_series_is_answered_for_as_up_and_rerun_do(folder, changes, s
     with pytest.raises(InputError, match="was changed since") as of_rerun:
         resumable_release(declared.releases[0])
     assert [problem.error for problem in checked(folder, SERIES).problems] == [str(of_rerun.value)]
-
-
-@pytest.mark.parametrize("changes", [
-    {"privacy.unit": "one trip"}, pytest.param({"privacy.neighbours": "add_remove"}, marks=pytest.mark.thorough),
-], ids=str)  # fmt: skip
-def test_a_refusal_of_other_terms_names_the_ways_out(folder, changes):
-    """Put it back, name another dataset, or share its budget and its terms; and what was reserved can be abandoned while nothing is drawn."""
-    more = {"name": "more"} | changes
-    assert checked(folder, SERIES).ok
-    declared = declare_series(make_plan(load_spec(folder / "spec.yaml")), datetime.now(UTC))
-    (problem,) = checked(folder, more).problems
-    assert problem.field == next(iter(changes))
-    dataset = TRIPS["dataset"]
-    for way in (f"first release of dataset {dataset} fixed it", f"same_people_as: {dataset}", "name another dataset"):
-        assert way in problem.hint
-    abandoned = f"run `trellis abandon` for {', '.join(declared.releases)}"
-    assert f"Nothing is drawn yet: if these people need another unit, {abandoned}" in problem.hint
-    assert fields(checked(folder, more | {"dataset": "others"})) == ["input.table"]
-    for release in declared.releases:
-        abandon_release(release)
-    assert checked(folder, more | {"dataset": "others"}).ok
-
-
-def test_a_starter_can_be_released_once_it_is_decided(folder, capsys):
-    """`check` lists what `new` left open, and nothing any more once codebook and levels are named and the marks are gone."""
-    begun = starter(str(folder / "trips.csv"), folder).spec
-    path = folder / "begun.yaml"
-    path.write_text(begun)
-    assert cli._run(["check", str(path), "--json"]) == cli.WRONG
-    answer = json.loads(capsys.readouterr().out)
-    assert [problem["field"] for problem in answer["problems"]] == answer["undecided"]
-    assert len(answer["undecided"]) == begun.count(f": {FILL_IN} #") > 10
-    areas = {"hierarchy.table": "towns.csv", "hierarchy.levels": ["region", "town"], "release.finest": "town"}
-    path.write_text(decided(begun, areas | {"dataset": "trips"}))
-    assert cli._run(["check", str(path)]) == cli.DONE
-    said = capsys.readouterr().out
-    assert said.startswith("can be released: trips, dataset trips, mechanism inftda_reconciled\nlevels 0 to 4")
-    assert re.search(r"cap 4, spent before 0, after (0[.]\d|1)", said)
-    assert make_plan(load_spec(path)).guarantee.epsilon == 1.0
 
 
 WEAK_DELTA = {"privacy.delta": 0.01, "budget.delta": 0.01}

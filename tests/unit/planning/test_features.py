@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from collections import Counter
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -135,10 +136,8 @@ def test_bounds_and_sizes_of_universes_beyond_every_float():
     for total in (None, 10**6):
         expected = expected_cells(HUGE, sigmas, total)
         assert all(of_level.nonzero <= 2.0**40 for of_level in expected)
-        with_records, without = (
-            disk_size(expected, HUGE, sigmas, total, finest_areas=[2**20] * 60, code_bytes=400.0, records=records)
-            for records in (True, False)
-        )
+        size = partial(disk_size, expected, HUGE, sigmas, total, finest_areas=[2**20] * 60, code_bytes=400.0)
+        with_records, without = (size(records=records) for records in (True, False))
         assert with_records.upper_bound == (total is None)
         assert with_records.published > without.published
 

@@ -318,9 +318,8 @@ class LedgerInAnyOrder(stateful.RuleBasedStateMachine):
             claimed = [made.dataset for made in self.made.values() if made.people == people and not made.series]
             assert account.unprotected == [f"the total of {dataset}" for dataset in dict.fromkeys(claimed)]
         held = {key: charge for account in books.accounts.values() for key, charge in account.charges.items()}
-        assert {key: (charge.state, charge.rho) for key, charge in held.items()} == {
-            (release, level): charge for release, made in self.made.items() for level, charge in made.levels.items()
-        }
+        charged = {(release, level): of for release, made in self.made.items() for level, of in made.levels.items()}
+        assert {key: (charge.state, charge.rho) for key, charge in held.items()} == charged
 
     @stateful.invariant()
     def chain_is_whole(self):
