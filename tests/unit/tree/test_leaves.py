@@ -103,5 +103,5 @@ def test_numbers_of_kept_leaves_tell_their_codes_and_nothing_else(universe, data
     above = nodes
     for level in reversed(range(tree.depth)):
         above = joined(level, [nodes[:0], *sums_of_children(alone, level, [above])])
-        nodes = {universe.node(leaf, level) for leaf in kept or leaves[: not level]}
-        assert paths_in(alone, above) == universe.sort(nodes, level)
+        there = {universe.node(leaf, level) for leaf in kept or leaves[: not level]}
+        assert paths_in(alone, above) == universe.sort(there, level)
