@@ -12,7 +12,6 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prefect.client.schemas.schedules import CronSchedule
@@ -46,6 +45,7 @@ from tasks.synthesize.areas import write_country
 from tests.support.cases import country_of
 from tests.support.ledger import cap_at, events_of, replace_ledger
 from tests.support.spec import SPEC as COUNTRY
+from tests.support.spec import spec_in
 
 DELTA = 1e-6
 ROME = ZoneInfo("Europe/Rome")
@@ -249,9 +249,7 @@ class Place:
 
     def write(self, **keys):
         """Write the spec, with other keys, and return its path."""
-        path = self.folder / "spec.yaml"
-        path.write_text(yaml.safe_dump(SPEC | keys))
-        return path
+        return spec_in(self.folder, SPEC | keys)
 
     def declare(self, now=NOW, **keys):
         """Declare the series of the spec, with other keys."""

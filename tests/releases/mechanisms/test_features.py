@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 from polars.testing import assert_frame_equal
 
 import tasks.folder.publish.task
@@ -69,9 +68,7 @@ class City:
             "budget": BUDGET,
             **keys,
         }
-        path = self.folder / "spec.yaml"
-        path.write_text(yaml.safe_dump(spec))
-        return path
+        return spec_in(self.folder, spec)
 
     def marginal(self, order):
         """Return the true counts of what some entries refine, sorted by their codes."""
@@ -335,10 +332,10 @@ def ordered(tmp_path_factory):
         "privacy": NO_NOISE,
         "budget": BUDGET,
     }
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+    path = spec_in(folder, spec)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(folder / "home"))
-        return trips, release(folder / "spec.yaml")
+        return trips, release(path)
 
 
 def test_rows_stand_in_the_order_of_the_axis(ordered):

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 from polars.testing import assert_frame_equal
 
 import flows.planning.compatibility
@@ -33,6 +32,7 @@ from tests.support.folders import changed, rewrite
 from tests.support.laws import drawn_by
 from tests.support.making import CUT, MECHANISM, levels_of, make, no_noise, noise_of_the_cell, quick, sealed_of
 from tests.support.passes import replay
+from tests.support.spec import spec_in
 
 
 @pytest.fixture(autouse=True)
@@ -187,9 +187,8 @@ def test_a_comparison_tries_all_cells_by_name_or_by_the_spec(tmp_path, own_home)
     """Behind a colon, or as the spec's key, the cells of an entry are those of a release; others say that they have no choice."""
     made = quick(case_csv)(tmp_path)
     made.keys.update({"public_data": True, "measure": "auto", "mechanism": MECHANISM})
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(made.keys))
     names = [MECHANISM, f"{MECHANISM}:survivors", "inftda_lenient:all", "inftda"]
-    comparison = make_comparison(load_spec(tmp_path / "spec.yaml"), names, [0.1], 1)
+    comparison = make_comparison(load_spec(spec_in(tmp_path, made.keys)), names, [0.1], 1)
     assert comparison.refused == {}
     records = [entry.try_on(comparison.table).job.record for entry in comparison.entries]
     measured = [[record.cells_of(level)[0] for level in range(7)] for record in records]

@@ -60,9 +60,7 @@ class Maker:
         for key, value in keys.items():
             written[key] = written[key] | value if isinstance(value, dict) and key in written else value
         written["privacy"] = {key: value for key, value in written["privacy"].items() if value is not None}
-        path = self.folder / "spec.yaml"
-        path.write_text(yaml.safe_dump(written))
-        return path
+        return spec_in(self.folder, written)
 
     def make(self, levels=LEVELS, **keys):
         """Make a release; return its folder and its manifest."""

@@ -18,6 +18,7 @@ from tasks.synthesize.city import PEAKS, draw_day
 from tasks.synthesize.country import SURVEY_AREAS, SURVEY_TRIPS, draw_survey
 from tasks.synthesize.households import draw_households, draw_taxis
 from tasks.synthesize.shuttle import MODES, ON_FOOT, STOPS, ZONES, draw_city, draw_trips
+from tests.support.spec import spec_in
 
 
 def test_households_live_at_addresses_in_counties():
@@ -185,9 +186,7 @@ def test_a_spec_has_the_papers_views(written, name, tmp_path):
     assert keys.pop("mechanism") == "cbdp"
     fleet = {"period": "period", "minutes": 30, "capacity": 8, "durations": "minutes.csv"}
     assert keys.pop("utility") == {"fleet": fleet}
-    path = tmp_path / "spec.yaml"
-    path.write_text(yaml.safe_dump(keys), encoding="utf-8")
-    spec = load_spec(path).spec
+    spec = load_spec(spec_in(tmp_path, keys)).spec
     assert spec.public_data
     assert [spec.levels(axis) for axis in spec.axes] == [["period"], ["zone", "stop"], ["zone", "stop"]]
     assert keys["hierarchy"]["period"] == {"values": MORNING}

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 
 from flows.api import compare
 from flows.cli.arguments import json_object
@@ -32,7 +31,7 @@ from tests.support.households import LISTED, draw_homes, write_tables
 from tests.support.households import SPEC as HOMES
 from tests.support.keys import PRIVACY as OF_PEOPLE
 from tests.support.keys import features_of
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 
 PRIVACY = OF_PEOPLE | {"neighbours": "substitution", "accountant": "zcdp"}
 KEYS = features_of({"colour": 3, "size": 4}, public_data=True, privacy=PRIVACY)
@@ -43,8 +42,7 @@ def spec_at(folder, **keys):
     generator = np.random.default_rng(6)
     table = {"colour": generator.integers(0, 3, 500), "size": generator.integers(0, 4, 500)}
     pl.DataFrame(table).write_csv(folder / "people.csv")
-    (folder / "spec.yaml").write_text(yaml.safe_dump(KEYS | keys))
-    return folder / "spec.yaml"
+    return spec_in(folder, KEYS | keys)
 
 
 @pytest.mark.thorough
@@ -148,8 +146,7 @@ def test_a_table_that_was_charged_is_compared_only_if_that_release_said_it_may_b
     specs = []
     for name in ("people.csv", "linked.csv"):
         keys = KEYS | {"dataset": "another", "input": KEYS["input"] | {"table": name}}
-        (tmp_path / f"of_{name}.yaml").write_text(yaml.safe_dump(keys))
-        specs.append(load_spec(tmp_path / f"of_{name}.yaml"))
+        specs.append(load_spec(spec_in(tmp_path, keys, f"of_{name}.yaml")))
     with store() as con:
         advance(con, charged.id, 1, "void")  # of two levels: the other one is still charged
     for spec in specs if not said_public else []:
@@ -199,8 +196,7 @@ def trips_at(folder, **keys):
         "public_data": True,
         "utility": {"fleet": {"period": "period", "minutes": 15, "capacity": 4, "durations": "minutes.csv"}},
     }
-    (folder / "spec.yaml").write_text(yaml.safe_dump({key: of for key, of in (spec | keys).items() if of is not None}))
-    return folder / "spec.yaml"
+    return spec_in(folder, {key: of for key, of in (spec | keys).items() if of is not None})
 
 
 def test_tables_that_do_not_fit_are_refused_before_any_trial(tmp_path):
@@ -288,8 +284,7 @@ def folder(tmp_path, monkeypatch):
 
 def compared(folder, shape, total=900, skew=None, **keys):
     """Return a comparison on a table like that of a spec."""
-    (folder / "spec.yaml").write_text(yaml.safe_dump(SHAPES[shape] | keys))
-    file = load_spec(folder / "spec.yaml")
+    file = load_spec(spec_in(folder, SHAPES[shape] | keys))
     made_up = made_up_of(file.spec, like=True, total=total, skew=skew)
     return make_comparison(file, TRIED.get(shape, ["inftda"]), [1.0], 2, (), made_up)
 
@@ -343,8 +338,7 @@ def test_logarithms_of_expected_counts_have_the_skew(folder, monkeypatch):
     """Over many leaves their σ is that which was asked for, drawn at once or axis by axis; a list gives each region its groups."""
     codes = {"a": {"values": 300}, "b": {"values": 300}}
     keys = features_of(codes, expected_total=10**9)
-    (folder / "spec.yaml").write_text(yaml.safe_dump(keys))
-    plan = make_plan(load_spec_closed(folder))
+    plan = make_plan(replace(load_spec(spec_in(folder, keys)), is_closed=True))  # its table stays closed
     logs = np.log(made_up_table(plan, MadeUp(10**9, 1.5)).levels[-1].true_counts)
     assert np.std(logs) == pytest.approx(1.5, rel=0.1)
     monkeypatch.setattr(like, "MOST_DRAWN", 10)
@@ -358,11 +352,6 @@ def test_logarithms_of_expected_counts_have_the_skew(folder, monkeypatch):
     assert np.bincount(sizes.areas[0], sizes.counts, len(groups)).tolist() == groups.tolist()
 
 
-def load_spec_closed(folder):
-    """Return the spec of a folder, whose table stays closed."""
-    return replace(load_spec(folder / "spec.yaml"), is_closed=True)
-
-
 def test_what_cannot_be_made_up_is_refused(folder):
     """Nobody says how many records there are, numbers out of range, codes that only the records have; and a table that is read must be there."""
     for total, skew, said in (
@@ -373,13 +362,12 @@ def test_what_cannot_be_made_up_is_refused(folder):
         with pytest.raises(UsageError, match=said):
             compared(folder, "features", total, skew)
     keys = features_of({"mode": {"levels": ["mode"]}}, mechanism="stability_histogram", noise={"law": "laplace"})
-    (folder / "spec.yaml").write_text(yaml.safe_dump(keys))
-    spec = load_spec(folder / "spec.yaml").spec
+    spec = load_spec(spec_in(folder, keys)).spec
     with pytest.raises(SpecError, match=r"hierarchy\.mode must have a codebook for --like") as refused:
         made_up_of(spec, like=True, total=9, skew=None)
     assert refused.value.field == "hierarchy.mode"
     with pytest.raises(UsageError, match="--skew must be left out without --like"):
         made_up_of(spec, like=False, total=None, skew=1.0)
-    (folder / "spec.yaml").write_text(yaml.safe_dump(SHAPES["features"] | {"public_data": True}))
+    path = spec_in(folder, SHAPES["features"] | {"public_data": True})
     with pytest.raises(InputError, match=r"input\.table"):
-        make_comparison(load_spec(folder / "spec.yaml"), ["inftda"], [1.0], 1)
+        make_comparison(load_spec(path), ["inftda"], [1.0], 1)
