@@ -20,7 +20,7 @@ from tasks.sizes.task import regions_of
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
-from tasks.tree.views import View, every_level, level_view
+from tasks.tree.views import View, every_level, level_view, lowered
 from tasks.unbiased.deviations import ReleasedCounts, released_counts
 from tasks.unbiased.task import Unbiased
 from tasks.uncertainty.bounds import CONFIDENCE
@@ -371,8 +371,9 @@ def _measured(
 def level_alike(tree: Tree, view: View) -> int | None:
     """Return the finest level that has the cells of a level or view, by the codebooks; None if no level has."""
     own = view.lowered(tree)
-    levels = [of.number for of in every_level(tree) if of.lowered(tree).is_same_as(own)]
-    return levels[-1] if levels else None
+    levels = reversed(range(tree.depth + 1))
+    alike = (level for level in levels if lowered(tree, tree.axis_levels(level)) == own.axis_levels)
+    return next((level for level in alike if level_view(tree, level).lowered(tree).is_same_as(own)), None)
 
 
 def promised_levels(keys: PrivacyKeys, whole: Tree) -> tuple[int, ...]:

@@ -103,8 +103,7 @@ class View:
 
         Of two lowered views without derived columns, one refines the other exactly if its cells lie in cells of the other.
         """
-        levels = (axis.last_alike(level) for axis, level in zip(tree.axes, self.axis_levels, strict=True))
-        return replace(self, axis_levels=tuple(levels))
+        return replace(self, axis_levels=lowered(tree, self.axis_levels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +150,11 @@ class Partition:
         """Return the cell that holds each of some cells of a view that refines this one, by the codebooks, int64, shape (cells,)."""
         keys = _keys(self.tree, self.view, self._sizes, cells)
         return keys if self._position is None else self._position[keys]
+
+
+def lowered(tree: Tree, axis_levels: Sequence[int]) -> tuple[int, ...]:
+    """Return, per axis, the finest level of which every area of a level has one area, by the codebooks."""
+    return tuple(axis.last_alike(level) for axis, level in zip(tree.axes, axis_levels, strict=True))
 
 
 def level_view(tree: Tree, level: int) -> View:
