@@ -56,9 +56,10 @@ TABLES = {"gaussian": samplers.noise_table, "laplace": samplers.laplace_table}
 
 
 @pytest.mark.parametrize(("law", "scale"), [
-    *(("gaussian", scale) for scale in (*SCALES[:4], 2.0**10)),
-    *(pytest.param("gaussian", scale, marks=pytest.mark.thorough) for scale in SCALES[4:]),
-    *(("laplace", scale) for scale in (0.05, 0.5, 1.0, 3.7, 40.0)),
+    *(("gaussian", scale) for scale in SCALES[:4]),
+    *(pytest.param("gaussian", scale, marks=pytest.mark.thorough) for scale in (*SCALES[4:], 2.0**10)),
+    *(("laplace", scale) for scale in (0.05, 0.5, 3.7)),
+    pytest.param("laplace", 40.0, marks=pytest.mark.thorough),
 ])  # fmt: skip
 def test_tau_bounds_the_total_variation_distance_from_the_exact_law(law, scale):
     """The distance, summed over all outcomes with 150 digits, is at most τ, hardly less, and below 2**-120."""

@@ -359,7 +359,7 @@ class LedgerInAnyOrder(stateful.RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize(
-    "histories", [12, pytest.param(60, marks=[pytest.mark.thorough, pytest.mark.heavy("sixty histories of a ledger")])]
+    "histories", [8, pytest.param(60, marks=[pytest.mark.thorough, pytest.mark.heavy("sixty histories of a ledger")])]
 )
 def test_the_ledger_agrees_with_a_model_in_any_order(histories):
     """Whatever is asked in whatever order, no cap is passed, no level is charged twice and the chain is whole."""
