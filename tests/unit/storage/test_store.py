@@ -1,5 +1,6 @@
-"""The store and its home: seals once, shards whole or absent, vaults that are forgotten, and a folder that is its owner's alone."""
+"""The store and its home: seals once, shards whole or absent, vaults that are forgotten, a folder that is its owner's alone, terms that come back, and names of views."""
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from storage.counts.published import level_views
 from storage.counts.shard_files import write_shard
 from storage.counts.vault import remove_vault, vault, vault_path
 from storage.database import connections
@@ -22,7 +24,9 @@ from storage.machine import home as machine
 from storage.machine.files import put_new, sha256_of
 from storage.machine.home import home, network_file_system
 from storage.releases.shards import Shard, add_shard, list_shards
+from storage.releases.terms import FileTerms, Intervals, Privacy, RunTerms, TableTerms, Terms
 from tests.support.ledger import read_shard
+from tests.support.steps import TERMS
 
 pytestmark = pytest.mark.usefixtures("own_home")
 
@@ -257,3 +261,89 @@ def test_a_home_that_is_open_to_others_or_cannot_be_made_is_refused(tmp_path, mo
             home()
     assert S_IMODE((tmp_path / "open").stat().st_mode) == 0o755
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "open"]
+
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+TEXT = st.text(max_size=9)
+PATHS = st.dictionaries(TEXT, TEXT, max_size=2)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | FINITE | TEXT,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
+    max_leaves=5,
+)
+
+ALL_TERMS = st.builds(  # what is not named is of the field's type
+    Terms,
+    published_spec=st.dictionaries(TEXT, JSON, max_size=3),
+    codebooks=PATHS,
+    csv=st.sampled_from([True, False, "every_level", None]),
+    intervals=st.builds(Intervals, confidence=FINITE),
+    privacy=st.builds(Privacy, epsilon=FINITE, delta=FINITE, rho=FINITE, tau=FINITE),
+    run=st.builds(RunTerms, TEXT, st.none() | st.integers(1)),
+    files=st.builds(FileTerms, TEXT, st.dictionaries(TEXT, st.builds(TableTerms, TEXT, TEXT), max_size=2)),
+    different_people=st.booleans(),
+    series=TEXT,
+    measure=st.sampled_from(["survivors", "all", "above"]),
+    formats=st.lists(st.sampled_from(["csv", "xlsx", "omx", "geoparquet", "sdmx"]), max_size=3).map(tuple),
+)
+
+
+@settings(max_examples=40)
+@given(ALL_TERMS)
+def test_terms_come_back_from_the_store_as_they_went_in(terms):
+    """Every field of the terms survives JSON exactly, its type included."""
+    read = Terms.from_json(terms.to_json())
+    assert read == terms
+    assert repr(read) == repr(terms)
+
+
+@pytest.mark.parametrize("part", [None, "intervals", "privacy", "run", "files"])
+def test_a_missing_key_or_an_unknown_one_is_an_error(part):
+    """The store names a key that terms lack, or one that it does not know."""
+    whole = json.loads(TERMS.to_json())
+    for name in [*(whole[part] if part else whole), "of_tomorrow"]:
+        content = json.loads(TERMS.to_json())
+        section = content[part] if part else content
+        if name in section:
+            del section[name]
+        else:
+            section[name] = 1
+        with pytest.raises(StoreError, match=rf"^terms{rf'[.]{part}' if part else ''} .*{name}[.](\n|$)"):
+            Terms.from_json(json.dumps(content))
+
+
+names = st.text(st.sampled_from("aAb_ß\"'- "), max_size=12) | st.sampled_from(["all", "to", "a_to_b", "x" * 80])
+
+
+def ends(*levels):
+    """Return the axes of levels of trips."""
+    return [{"origin": origin, "destination": destination} for origin, destination in levels]
+
+
+FEATURES = [{"area": None, "school": None, "sex": "sex"}, {"area": "area", "school": "grade", "sex": "sex"}]
+
+BY_SEX = [{"origin": None, "destination": None, "sex": "sex"}, {"origin": "cty", "destination": None, "sex": "sex"}]
+
+
+@pytest.mark.parametrize(("levels", "taken", "views"), [
+    (ends((None, "cty"), ("cty", "cty"), ("cty", "trct")), [], ["all_to_cty", "cty_to_cty", "cty_to_trct"]),
+    (FEATURES, [], ["by_sex", "by_area_school_grade_sex"]),
+    (BY_SEX, [], ["by_sex", "cty_to_all_by_sex"]),
+    (ends(("a", "b"), ("A", "b"), ("a", "b_1")), [], ["a_to_b_1_1", "A_to_b_2", "a_to_b_1"]),
+    (ends(("level", "x")), ["LEVEL_to_x"], ["level_to_x_1"]),
+    (ends(("é" * 40, "b")), [], ["é" * 30 + "_1"]),
+])  # fmt: skip
+def test_levels_are_named_by_their_ends_or_features(levels, taken, views):
+    """Where two would be the same but for case, or are taken or too long, the level's number stands behind them."""
+    total = dict.fromkeys(levels[0])
+    assert level_views([total, *levels], {"area", "sex"}, taken) == ["total", *views]
+
+
+@given(levels=st.lists(st.tuples(names, names), max_size=6), taken=st.lists(names, max_size=3))
+def test_no_two_names_are_the_same(levels, taken):
+    """Whatever the levels are called, every one has a name of its own, of at most 63 bytes, and none that is taken."""
+    views = level_views(ends((None, None), *levels), taken=taken)
+    folded = [view.casefold() for view in views]
+    assert len(set(folded)) == len(folded) == len(levels) + 1
+    assert set(folded).isdisjoint(name.casefold() for name in taken)
+    assert all(len(view.encode()) <= 63 for view in views)
