@@ -181,21 +181,6 @@ def test_an_area_is_chosen_by_part_of_its_name(folders, reader):
     assert reader.text("#announced").startswith(f"{name}: {said}")
 
 
-def test_every_pair_shows_what_a_query_answers(folders, reader):
-    """Of towns and of counties, of both mixed, with a row and without."""
-    folder, kinds = folders["drawn"], set[object]()
-    places = [f"town/{town[:2]}/{town}" for town in TOWNS[::3]] + ["county/01", "county/03"]
-    for here, there in product(places[::2], places):
-        reader.opens(folder / EXPLORER, f"#area={here}&to={there}")
-        names = reader.fields()
-        areas = [f"{of.partition('/')[0]}={of.rpartition('/')[2]}" for of in (here, there)]
-        answer = asked(folder, {"origin": areas[0], "destination": areas[1]})
-        title = f"Within {names[0]}" if here == there else f"From {names[0]} to {names[1]}"
-        assert reader.cards()[title][:2] == card_of(answer), (here, there)
-        kinds |= {(here[0], there[0]), answer.count == 0}
-    assert kinds == {*product("ct", "ct"), False, True}
-
-
 def test_an_area_is_chosen_on_the_map(folders, reader):
     """A click on a town chooses it, one on another town shows how many go there, and one on a town that is chosen leaves it."""
     folder, (here, other) = folders["drawn"], (NAMES["0203"], NAMES["0105"])

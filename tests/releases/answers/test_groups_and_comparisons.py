@@ -62,26 +62,6 @@ def test_codes_that_look_like_sums_come_first(odd):
         assert row["low"] <= row["count"] <= row["high"]
 
 
-def test_a_sum_of_ends_is_the_sum_of_its_pairs(library):
-    """Provinces by municipalities of trips: the count is that of the pairs, each area may be in a sum once, and levels may be mixed."""
-    trips = library["trips"].found
-    regions, provinces, towns = (codes.to_list() for codes in trips.published.tree.axes[0].codes)
-    origin, destination = f"{provinces[0]}+{provinces[3]}", f"{towns[1]}..{towns[4]}+{towns[7]}"
-    answer = query_answer(trips.folder, origin, destination, [], simultaneous=False)
-    pairs = trips.table(len(trips.levels) - 1).filter(
-        pl.col("origin_province").is_in([provinces[0], provinces[3]]),
-        pl.col("destination_municipality").is_in([*towns[1:5], towns[7]]),
-    )
-    assert answer.count == pairs["count"].sum()
-    assert [answer.where[end].path for end in ("origin", "destination")] == [[origin], [destination]]
-    assert answer.low <= answer.count <= answer.high
-    mixed = f"{regions[0]}+{provinces[3]}"
-    assert trips.query(origin=mixed)["count"].item() == trips.query(origin=mixed.split("+"))["count"].sum()
-    assert trips.query(origin="+".join(regions))["low"].item() == trips.query()["low"].item()
-    with pytest.raises(UsageError, match=" twice"):
-        trips.query(origin=f"{regions[0]}+{provinces[0]}")
-
-
 @pytest.mark.parametrize("name", ["walked", "walked with Laplace noise"])
 def test_parts_of_several_levels_share_the_probability(library, name):
     """Where the noise is not added up, the sum has the ends of the answers about its k parts, each of which misses with 1/k of α, and says so."""
@@ -127,7 +107,7 @@ def test_groups_are_counted_one_by_one(library, name, tmp_path, capsys, monkeypa
 
 
 def test_groups_of_both_ends_and_of_levels(library, tmp_path):
-    """Groups of one end, of both by two files or a column, of codes of a level; where an end is not named, the hint says how."""
+    """Groups of one end, of both by two files or a column, of codes of a level; where an end is not named, the hint says how; no area is in a sum twice."""
     trips = library["trips"].found
     codes = trips.published.tree.axes[0].codes[1]
     table = written(tmp_path, [(code, f"{number % 2}") for number, code in enumerate(codes)], "code", "group")
@@ -137,6 +117,8 @@ def test_groups_of_both_ends_and_of_levels(library, tmp_path):
     flows = trips.query(areas={"origin": table, "destination": table})
     assert (flows.height, flows["count"].sum()) == (4, trips.query()["count"].item())
     rows = [("01", "ours", end, "region") for end in ("origin", "destination")]
+    with pytest.raises(UsageError, match=" twice"):  # an area, and one that holds it
+        trips.query(origin=f"region=01+{codes[0]}")
     within = trips.query(areas=written(tmp_path, rows, "code", "group", "axis", "level"))
     assert within["count"].item() == trips.query(origin="region=01", destination="region=01")["count"].item()
 

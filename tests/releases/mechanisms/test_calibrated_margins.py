@@ -1,6 +1,5 @@
 """Margins where there are too many leaves to settle everything together: trees of their own, to which the levels are calibrated."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -182,21 +181,6 @@ def moved(table):
     """Return a margin with one record moved from its largest area to its last."""
     row = pl.int_range(pl.len())
     return table.with_columns(count=pl.col("count") - (row == pl.col("count").arg_max()) + (row == pl.len() - 1))
-
-
-def test_readers_are_told_how_far_margins_and_leaves_differ(shared):
-    """README, report and the metadata of the records state the difference of each margin in records."""
-    _, folder = shared
-    largest = {view["name"]: view["differs"]["largest"] for view in manifest_of(folder)["views"] if view["differs"]}
-    readme = " ".join((folder / "README.md").read_text().split())
-    report = (folder / "report.html").read_text()
-    for name in OWN:
-        assert f"{name} by {largest[name]} at most" in readme
-        assert f"{name} by {largest[name]} at most" in report
-    metadata = json.loads((folder / "metadata.json").read_text())
-    (records,) = [table for table in metadata["tables"] if table["url"] == "records.csv"]
-    (note,) = [note for note in records["notes"] if "differs" in note]
-    assert {name: of["largest"] for name, of in note["differs"].items()} == largest
 
 
 def test_crossing_views_need_few_leaves(tmp_path):

@@ -228,14 +228,13 @@ def test_records_survive_a_failure_and_are_verified(city, monkeypatch, kind):
     assert verify(folder) == [f"records.{kind} is missing or is not a readable file of records."]
 
 
-@pytest.mark.parametrize("by_path", [pytest.param(False, marks=thorough), True])
-def test_trips_have_records_too(tmp_path, own_home, by_path):
-    """Trips are records with the finest code of both ends, or with the whole path where the code alone tells no area."""
-    codes = [("a", "1"), ("a", "2"), ("b", "1" if by_path else "3")]
+def test_trips_have_records_too(tmp_path, own_home):
+    """Trips are records with the whole path of both ends where the code alone tells no area."""
+    codes = [("a", "1"), ("a", "2"), ("b", "1")]
     pl.DataFrame(codes, ["region", "town"], orient="row").write_csv(tmp_path / "codebook.csv")
     trips = [(*home, *work, 1 + number) for number, (home, work) in enumerate(zip(codes, codes[::-1], strict=True))]
     pl.DataFrame(trips, ["hr", "ht", "wr", "wt", "n"], orient="row").write_csv(tmp_path / "trips.csv")
-    ends = {"origin": ["hr", "ht"], "destination": ["wr", "wt"]} if by_path else {"origin": "ht", "destination": "wt"}
+    ends = {"origin": ["hr", "ht"], "destination": ["wr", "wt"]}
     spec = SPEC | {
         "input": {"table": "trips.csv", "count": "n", **ends},
         "hierarchy": {"table": "codebook.csv", "levels": ["region", "town"]},
@@ -245,9 +244,8 @@ def test_trips_have_records_too(tmp_path, own_home, by_path):
     }
     folder = published(spec_in(tmp_path, spec))
     records, counts = text_csv(folder / "records.csv"), text_csv(folder / "counts.csv").drop("low", "high", SIGNAL)
-    assert records.columns == (counts.columns[:-1] if by_path else ["origin_town", "destination_town"])
-    expected = [row[:-1] for row in counts.rows() for _ in range(int(row[-1]))]
-    assert records.rows() == [row if by_path else (row[1], row[3]) for row in expected]
+    assert records.columns == counts.columns[:-1]
+    assert records.rows() == [row[:-1] for row in counts.rows() for _ in range(int(row[-1]))]
     assert records.height == 6
     assert verify(folder) == []
 

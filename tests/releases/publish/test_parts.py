@@ -8,7 +8,6 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from polars.testing import assert_frame_equal
 
 from flows.answers.query import query_answer
@@ -196,25 +195,3 @@ def test_verify_finds_what_was_done_to_a_part(folder, spoil):
     found = verify(folder, workers=1)
     assert failure in found
     assert verify(folder, workers=3) == found
-
-
-def test_a_level_that_repeats_another_one_is_in_parts_too(home, country):
-    """A level of which every cell above holds one has parts where it is large, and the rows of the level above."""
-    place = home / "repeated"
-    spec = spec_of(place, country, dataset="repeated")
-    towns = [(f"T{k:02}", f"R{k:02}") for k in range(24)]
-    (place / "areas.csv").write_text("town,street\n" + "".join(f"{town},{street}\n" for town, street in towns))
-    trips = [f"R{k * 7 % 24:02},R{k * k % 24:02}\n" for k in range(4_000)]
-    (place / "trips.csv").write_text("home,work\n" + "".join(trips))
-    keys = yaml.safe_load(spec.read_text()) | {
-        "input": {"table": "trips.csv", "origin": "home", "destination": "work"},
-        "hierarchy": {"table": "areas.csv", "levels": ["town", "street"]},
-        "release": {"tree": "destination", "finest": "street"},
-    }
-    spec.write_text(yaml.safe_dump(keys))
-    parted, whole = both(spec, place / "whole")
-    levels = manifest_of(parted).levels
-    assert {entry.level: entry.same_as for entry in levels if entry.parts} == {2: None, 3: 2, 4: 2}
-    for entry in levels:
-        assert_frame_equal(level_of(parted, entry.level), level_of(whole, entry.level))
-    assert verify(parted) == verify(whole) == []

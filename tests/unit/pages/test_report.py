@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tasks.pages.facts
 from storage.releases.register import CheckResult
 from storage.releases.terms import Intervals
-from tasks.format.entries import DerivedEntry, Difference, NoiseRows, PoorMargin, Rounding, ViewEntry
+from tasks.format.entries import DerivedEntry, Difference, PoorMargin, Rounding, ViewEntry
 from tasks.mechanisms import MECHANISMS
 from tasks.pages.comparison import comparison_page
 from tasks.pages.facts import CLASSES, MOST_SHOWN, Collector
@@ -323,18 +323,6 @@ def said(axis_of):
         return " ".join(text.split())
 
     return of
-
-
-@pytest.mark.parametrize(("estimate", "at_most", "told"), [
-    (0.2, 0.5, "Their share is estimated, usually within ten percentage points; with 95%"),
-    (None, 0.5, "With 95% probability their share is no larger than the figure. It is not estimated, because"),
-    (0.0, 0.0, "Their share is estimated, usually"),
-])  # fmt: skip
-def test_a_readme_says_whether_noise_rows_are_estimated(said, estimate, at_most, told):
-    """Where no share of noise rows is estimated, it speaks of the one figure that there is; certainty is an estimate too."""
-    text = said("inftda", None, noise_rows=NoiseRows(estimate=estimate, at_most=at_most))
-    assert told in text
-    assert ("second figure" in text) == (estimate is not None)
 
 
 def test_what_rounding_moves_further_is_named(said):

@@ -32,26 +32,6 @@ def page_of(folder, keys, changes=None):
     return page, " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split()), stated
 
 
-def test_a_page_says_what_the_spec_tells_readers(tmp_path):
-    """The title heads the page, with what is counted and by whom; levels have the words of readers, and the name stays findable."""
-    told = {"title": "Commuters", "description": "All who commute by train.", "source": "The railway"}
-    told |= {"hierarchy.called": {"municipality": "town", "region": "county"}, "privacy.invariants": ["region"]}
-    page, words, _ = page_of(tmp_path, TRIPS, told | {"privacy.i_accept_unprotected": True})
-    assert "<h1>Commuters</h1>" in page
-    assert "<title>Commuters: plan</title>" in page
-    for part in (
-        "Each count but those of levels 0 to 2 gets noise",
-        "All who commute by train. Source: The railway.",
-        "Spec synthetic. Dataset synthetic-country.",
-        "Decision about Commuters",
-        "finest level (origin town, destination town)",
-        "5 origin province, destination town",
-        "level 2 (origin county, destination county): every count, published exactly",
-    ):
-        assert part in words
-    assert "municipality" not in words.split("What exactly was planned")[0]
-
-
 def test_all_words_of_a_spec_are_escaped(tmp_path):
     """Titles, descriptions, sources, units, words for levels, names of tables and of the spec are text, whatever they look like."""
     odd = """<script>alert("'1'")<b title='x'>"""
