@@ -23,6 +23,7 @@ from flows.planning.views import (
     derived_columns,
     geography_first,
     is_open,
+    order_of_places,
     views_of,
     with_order,
     with_views,
@@ -371,7 +372,7 @@ def _plan(file: SpecFile) -> Plan:
     source = file.source()
     ends = read_ends(source)
     if not is_open(file.spec):
-        return _over(file, source, ends)
+        return replace(_over(file, source, ends), chosen=order_of_places(spec))
     tree = tree_over({end.name: end.released_codebook for end in ends}, spec, spec.unlisted)
     spec = with_order(spec, geography_first(tree))
     plan = _over(replace(file, spec=spec), source, ends)

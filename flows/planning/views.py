@@ -175,6 +175,14 @@ def is_open(spec: Spec) -> bool:
     return spec.has_ends and bool(spec.input.features) and spec.release.order is None
 
 
+def order_of_places(spec: Spec) -> ChosenOrder | None:
+    """Return the order of regions and attributes of groups; None where there are no attributes, or the spec lists it."""
+    if not (spec.release.group_sizes and spec.input.features) or spec.release.order:
+        return None
+    reason = "attributes follow the coarsest regions: they have few values, so that sums over them bear less noise than sums over regions"
+    return ChosenOrder(tuple(spec.order), reason)
+
+
 def with_order(spec: Spec, order: Sequence[str]) -> Spec:
     """Return a spec that lists its order."""
     return spec.model_copy(update={"release": spec.release.model_copy(update={"order": [*order], "tree": None})})
