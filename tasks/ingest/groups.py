@@ -158,8 +158,9 @@ def _refuse_groups_in_two(con: Connection, table: Table, groups: GroupSource, ke
         " be of the group, with one value in all its rows.",
         field="input.features",
         hint="An attribute of a record, such as the age of a member, is not of its group: the group would count in several places, and one"
-        " record could move the tails of all of them, by more than the noise hides. Leave it out; or, to count the part of a group with each value as a"
-        f" group of its own, name {' and '.join(end.axis.columns)} in input.group too.",
+        f" record could move up to {groups.largest + min(end.released_codebook.height, groups.largest) - 1:,} numbers of groups, where the noise hides that one is"
+        " moved. Leave it out; or, to count the records of a group with each value as a group of their own, name"
+        f" {' and '.join(end.axis.columns)} in input.group too.",
     )
 
 

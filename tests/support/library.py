@@ -34,7 +34,7 @@ from storage.database.connections import store
 from tasks.laws import samplers
 from tasks.synthesize.country import draw_country
 from tests.support.ages import GRID, PRIVACY, SPEC, draw_people, people_released
-from tests.support.households import LISTED, homes_released
+from tests.support.households import LISTED, TENURE, homes_released
 from tests.support.households import PRIVACY as OF_HOME
 from tests.support.households import SPEC as HOMES
 from tests.support.seeded_bits import SeededBits
@@ -68,6 +68,7 @@ ROWS = {
     "ages of three": ("unbiased_tree", "gaussian", "substitution", 3, "none", "none", "people"),
     "grid of three": ("grid", "gaussian", "substitution", 3, "none", "none", "people"),
     "sizes of three": ("group_sizes", "gaussian", "substitution", 3, "none", "none", "homes"),
+    "sizes by tenure": ("group_sizes", "laplace", "add_remove", 1, "none", "none", "homes by tenure"),
     "trips by mode": ("inftda_reconciled", "gaussian", "add_remove", 1, "one", "both", "trips by mode"),
 }
 FAMILIES = list(ROWS)[:14]  # one of each family, of which all statements are judged
@@ -82,6 +83,7 @@ _VIEWS = {
     ("margins", "people"): {"views": "margins"},
     ("margins", "trips"): {"views": "margins"},
 }
+_OF_HOMES = {"listed homes": LISTED, "homes by tenure": TENURE}
 MODES = [
     "bike",
     "bus",
@@ -157,7 +159,7 @@ def _released(name, place):
     rows = {"rows": "signal"} if name in WITH_SIGNAL else {}
     if "homes" in table:
         keys |= {"release": HOMES["release"] | rows, "privacy": privacy, "noise": {"sampler": "table", "law": law}}
-        return homes_released(place, **keys, **(LISTED if table == "listed homes" else {}))
+        return homes_released(place, **keys, **_OF_HOMES.get(table, {}))
     if law == "laplace":
         del privacy["accountant"]
     threshold = mechanism == "stability_histogram"

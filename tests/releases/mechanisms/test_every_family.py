@@ -139,6 +139,8 @@ FAMILIES = {
     "margins": (of_town(derived=None, release__views="margins"), ["inftda"]),
     "sizes": (of_homes(), COUNTING_GROUPS),
     "sizes within a list": (of_homes(**households.LISTED), WITH_LIST),
+    "sizes by tenure": (of_homes(**households.TENURE), COUNTING_GROUPS),
+    "sizes by tenure within a list": (of_homes(**households.LISTED_TENURE), WITH_LIST),
     "codes that no codebook lists": (of_town(**NO_VIEWS, **UNLISTED), ["stability_histogram"]),
 }
 
