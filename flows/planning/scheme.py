@@ -15,7 +15,7 @@ from tasks.accounting.allocation import Allocation
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, derivation, sensitivity_of, sizes_derivation
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
 from tasks.mechanisms import Mechanism
-from tasks.sizes.intervals import noise_of_sum, own_source
+from tasks.sizes.intervals import noise_of_sum, own_source, source_of_view
 from tasks.sizes.places import places_of
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
@@ -104,6 +104,9 @@ class Scheme:
 
         `measured` is, by number, the noise of what is measured; no noise where that is exact.
         """
+        if groups := self.mechanism.of_groups:  # a view is a sum of rows
+            source, _, draws = source_of_view(self.tree, self.view(number), groups.measured.name, measured)
+            return source, replace(measured[source], terms=int(draws.max()))
         if not self.mechanism.settles_together:
             return number, measured[number]
         views = {other: (self.view(other), noise) for other, noise in measured.items()}
@@ -172,8 +175,11 @@ class Scheme:
         if mechanism.is_unbiased and level >= self.first_measured and not is_measured:
             return "not measured by itself: settled from the other levels"
         if groups and not is_measured:
+            is_level = 0 < level <= self.tree.depth
             return (
-                f"the regions of level {own_source(level, self.measured)}, by the codebook: {_SUMS}" if level else _SUMS
+                f"the regions of level {own_source(level, self.measured)}, by the codebook: {_SUMS}"
+                if is_level
+                else _SUMS
             )
         moved = self.keys.neighbours, self.keys.max_records_per_unit
         if groups:

@@ -52,7 +52,8 @@ def views_of(spec: Spec, tree: Tree, derived: Mapping[str, Derived]) -> tuple[tu
             must be; or `margins` leaves out all.
     """
     levels, views = every_level(tree), list[tuple[ViewTerms, View]]()
-    number, together, by_rule = len(levels), can_settle_views(tree), isinstance(spec.release.views, str)
+    number, by_rule = len(levels), isinstance(spec.release.views, str)
+    together = can_settle_views(tree) or bool(spec.release.group_sizes)  # whose views are sums, and cost nothing
     for name, of in spec.views.items():
         view = _view(number, of, tree, derived)
         if spec.release.grid:

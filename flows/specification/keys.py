@@ -168,6 +168,8 @@ class Spec(Keys):
         for name in (self.input.features or []) if self.input.groups else []:
             if self.taken(name):
                 yield f"hierarchy.{name}.from must be left out with input.groups: the list has a column {name} that holds its codes."
+        if self.views and isinstance(self.privacy.split, Minimise | dict):
+            yield "privacy.split must be a rule, finest or shares of levels for group sizes with release.views: a view is a sum of rows, so it has no share and costs nothing."
         if self.privacy.distinct:
             yield "privacy.distinct must be left out for group sizes: a unit's records are bounded by their number alone."
         if self.privacy.invariants:

@@ -113,7 +113,7 @@ def _faults_of_matrix(given: set[str]) -> Iterator[str]:
 
 def _faults_of_groups(keys: Mapping[str, Any], given: set[str]) -> Iterator[str]:
     yield from _lacking(given, *_FOR_GROUPS)
-    for key in (*_ENDS, _TREE, GRID, "release.finest", "release.views"):
+    for key in (*_ENDS, _TREE, GRID, "release.finest"):
         if key in given:
             yield f"{key} must be left out for group sizes: input.group says what a group is, and release.group_sizes what is released."
     if _ORDER in given and _FEATURES not in given:

@@ -7,9 +7,9 @@ import numpy as np
 from flows.trials.in_memory import PublicTable
 from tasks.sizes.estimators import Estimator
 from tasks.sizes.intervals import own_source
-from tasks.sizes.places import areas_of, in_tree_order, numbered, places_of
+from tasks.sizes.places import in_tree_order, numbered, places_of
 from tasks.sizes.tables import earth_movers, sizes_of
-from tasks.sizes.task import estimated_sizes
+from tasks.sizes.task import estimated_sizes, nodes_by_size
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, root_of
 from tasks.tree.job import Job
@@ -61,8 +61,4 @@ def _by_place(tree: Tree, nodes: Frontier) -> IntArray:
 def _levels(tree: Tree, sizes: list[IntArray]) -> list[Frontier]:
     """Return levels 0 to T, given the numbers of groups of levels 1 to T, each of shape (places, sizes), in the order of the tree."""
     levels = [root_of(tree, int(sizes[0].sum()))]
-    for level, of_level in enumerate(sizes, 1):
-        size, place = np.nonzero(of_level.T)
-        areas = areas_of(tree, tree.axis_levels(level), in_tree_order(tree, level)[place])
-        levels.append(Frontier(level, (*areas, size), of_level[place, size]))
-    return levels
+    return [*levels, *(nodes_by_size(tree, of_level, level) for level, of_level in enumerate(sizes, 1))]

@@ -15,9 +15,10 @@ from tasks.laws.law import LevelNoise, quantile_of_sum
 from tasks.released.boxes import Boxes, areas_at, each, lifted
 from tasks.released.estimate import NO_NOISY, Answers, Drawn, Estimate, Known, without_intervals
 from tasks.released.sources.protocol import Source
-from tasks.sizes.intervals import log_tail_of_sizes, own_source, signals_of_sizes, source_of
+from tasks.sizes.intervals import log_tail_of_sizes, own_source, signals_of_sizes, source_of, source_of_view
 from tasks.sizes.places import areas_of, by_place, in_tree_order, numbered, places_of
 from tasks.tree.axis import AxisLevels, BoolArray, IntArray
+from tasks.tree.views import Partition, View
 from tasks.uncertainty.intervals import NO_CAP, intervals, rounded_outwards
 
 
@@ -260,6 +261,31 @@ class SizesEstimate(Estimate):
         counts[numbered(tree, tree.axis_levels(level), nodes.areas), nodes.areas[-1]] = nodes.counts
         return counts
 
+    def cells(self, number: int) -> tuple[Rows, Known]:
+        """Return all cells of a view, zeros too, in the order of their areas, and what is known of them."""
+        counts, areas = self.source.counts(number), self.source.partition(number).cells().areas
+        found, source, caps = self._in_cells(self.source.view(number))
+        log_tail, noise = math.log((1 - self._confidence(None)) / 2), self._noises[source]
+        margin = each(found.terms, lambda many: noise.quantile(log_tail, many))
+        bounds = rounded_outwards(*intervals(found.counts, margin, caps, counts), self._step(number))
+        return Rows(areas, counts, bounds), Known(promise="cells")
+
+    def _in_cells(self, view: View) -> tuple[SizesNoisy, int, int | IntArray]:
+        """Return the noisy numbers of groups of all cells of a view, at which level they were measured, and the most that cells count by a public list."""
+        tree, statistic, has_list = self.source.tree, self.source.statistic, self.source.has_groups
+        number, cells, terms = source_of_view(tree, view, statistic, self._noises, has_list=has_list)
+        groups, caps, counts = None, NO_CAP, np.zeros(len(terms), dtype=np.int64)
+        if has_list:
+            groups = self._counts(number).sum(axis=1)[in_tree_order(tree, number)]
+            place, cell = np.divmod(np.unique(np.arange(len(cells))[:, None] * len(terms) + cells), len(terms))
+            caps = np.zeros_like(counts)
+            np.add.at(caps, cell, groups[place])
+        measured = MeasuredSizes(
+            statistic, by_place(tree, number, self.source.noisy(number)), self._noises[number], groups
+        )
+        np.add.at(counts, cells, measured.counts)
+        return SizesNoisy(counts, terms), number, caps
+
     def ranges(self, levels: AxisLevels, axis: int, count: IntArray) -> tuple[IntArray, IntArray] | None:
         """Return low and high of all ranges of sizes in each place; None of other ranges, and without noisy counts; arguments as in `Estimate.ranges`."""
         tree = self.folder.tree
@@ -318,7 +344,7 @@ class SizesEstimate(Estimate):
     def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of some sizes, or all, in places."""
         source = self.folder
-        level = source.level_of(boxes)
+        level = len(source.levels) - 1 if boxes.codes else source.level_of(boxes)
         met = source.rows_met(source.manifest.levels[level], boxes)
         count = met.sums(COUNT)
         if not source.manifest.noisy_counts:
@@ -352,8 +378,21 @@ class SizesEstimate(Estimate):
             return super().sum_of(parts, confidence=confidence, simultaneous=simultaneous)
         count, noisy, cap, draws = np.zeros(1, dtype=np.int64), 0, 0, dict[int, tuple[LevelNoise, int]]()
         for box in parts:
-            level = source.level_of(box)
+            level = len(source.levels) - 1 if box.codes else source.level_of(box)
             count += source.rows_met(source.manifest.levels[level], box).sums(COUNT)
+            if box.codes:
+                columns = [self.folder.folder.derived[name] for name in box.codes]
+                view = View(-1, box.levels, dict.fromkeys(box.codes, ""), tuple(columns))
+                found, number, _ = self._in_cells(view)
+                cells = Partition(source.tree, view).cells()
+                inside = np.ones(len(cells), dtype=bool)
+                for own, areas in zip(cells.areas, box.areas, strict=True):
+                    inside &= np.isin(own, areas)
+                for column in columns:
+                    inside &= column.codes.to_numpy()[cells.codes[column.name]] == box.codes[column.name]
+                draws[number] = self._noises[number], int(found.terms[inside].sum()) + draws.get(number, (None, 0))[1]
+                noisy, cap = noisy + int(found.counts[inside].sum()), NO_CAP
+                continue
             measured, places, number = self._measured_in(level, box, simultaneous=simultaneous)
             of_box, terms = measured.of_set(places, box.areas[-1] if box.levels[-1] else np.arange(measured.sizes))
             draws[number] = measured.noise, terms + draws.get(number, (measured.noise, 0))[1]

@@ -17,8 +17,10 @@ from dataclasses import replace
 import numpy as np
 
 from tasks.laws.law import LevelNoise
+from tasks.sizes.places import areas_of, in_tree_order
 from tasks.tree.axis import AxisLevels, BoolArray, IntArray
 from tasks.tree.order import Tree
+from tasks.tree.views import Partition, View, ViewCells, finest_named
 from tasks.uncertainty.signals import tails_of
 
 _OF_ONE = 0.1  # of α, for one chosen cell
@@ -100,3 +102,44 @@ def noise_of_sum(tree: Tree, level: int, statistic: str, measured: Noises) -> Le
         return measured[source]
     places = _most_inside(tree, tree.axis_levels(level), source)
     return replace(measured[source], terms=places * (sizes if statistic == "sizes" and not level else 1))
+
+
+def cells_inside(tree: Tree, view: View, level: int) -> IntArray:
+    """Return the cell of a view in which each place and size of a level lies, int64, shape (places, sizes), with the places in the order of the tree."""
+    levels, places = tree.axis_levels(level), in_tree_order(tree, level)
+    sizes = tree.axes[-1].areas(1)
+    areas = (np.repeat(of, sizes) for of in areas_of(tree, levels, places))
+    cells = ViewCells(levels, (*areas, np.tile(np.arange(sizes), len(places))))
+    return Partition(tree, view).places(cells).reshape(-1, sizes)
+
+
+def draws_inside(statistic: str, cells: IntArray, many: int, *, has_list: bool = False) -> IntArray:
+    """Return how many draws the sums of what is measured bear at most, int64, shape (cells,).
+
+    Of tails, one is added where the sizes of a place that lie in a cell begin, and one is taken off where they have ended, unless that is
+    behind the largest size. A tail of all groups that a public list has is exact. A number of groups from a chain follows from two draws.
+
+    Args:
+        cells: as `cells_inside` returns them.
+        many: how many cells there are.
+    """
+    if statistic != "tails":
+        return np.bincount(cells.ravel(), minlength=many) * (2 if statistic == "chain" else 1)
+    begins = np.diff(cells, axis=1, prepend=-1) != 0
+    ended = cells[:, :-1][begins[:, 1:]]
+    begins[:, 0] &= not has_list
+    return np.bincount(cells[begins], minlength=many) + np.bincount(ended, minlength=many)
+
+
+def source_of_view(
+    tree: Tree, view: View, statistic: str, measured: Noises, *, has_list: bool = False
+) -> tuple[int, IntArray, IntArray]:
+    """Return the measured level from which a view has the least variance in its widest cell, with its `cells_inside` and `draws_inside`."""
+    needed, many, best = finest_named([view]), len(Partition(tree, view)), list[tuple[float, int, IntArray, IntArray]]()
+    for number in sorted(measured):
+        if all(own >= level for own, level in zip(tree.axis_levels(number), needed, strict=True)):
+            cells = cells_inside(tree, view, number)
+            draws = draws_inside(statistic, cells, many, has_list=has_list)
+            best.append((measured[number].variance * int(draws.max()), number, cells, draws))
+    _, number, cells, draws = min(best, key=lambda of: of[:2])
+    return number, cells, draws

@@ -13,6 +13,7 @@ EXACT = {"privacy": PRIVACY | {"epsilon": 240.0, "split": "uniform"}}  # no nois
 
 COUNTIES = [("A", "A1"), ("A", "A2"), ("B", "B1"), ("B", "B2"), ("B", "B3")]
 LARGEST = 6
+BANDS = dict(zip("123456", ["one", "few", "few", "few", "many", "few"], strict=True))  # by size
 
 SPEC = {
     "name": "households",
@@ -25,6 +26,17 @@ SPEC = {
 }
 ATTRIBUTES = {"hierarchy": SPEC["hierarchy"] | {"tenure": ["own", "rent"]}}
 TENURE = ATTRIBUTES | {"input": SPEC["input"] | {"features": ["tenure"]}}
+VIEWS = TENURE | {
+    "derived": {"band": {"table": "bands.csv", "of": ["size"]}},
+    "release": SPEC["release"]
+    | {
+        "views": {
+            "tenures": {"tenure": "tenure"},
+            "counties": {"region": "county"},
+            "bands": {"region": "county", "band": "band"},
+        }
+    },
+}
 LISTED = {"input": SPEC["input"] | {"groups": {"table": "addresses.csv", "levels": "county"}}}
 
 
@@ -70,6 +82,7 @@ def write_tables(folder, homes, empty=20):
     homes = with_tenure(homes)
     people_of(homes).write_csv(folder / "people.csv")
     homes.write_csv(folder / "homes.csv")
+    pl.DataFrame({"size": [*BANDS], "band": [*BANDS.values()]}).write_csv(folder / "bands.csv")
     pl.DataFrame(COUNTIES, schema=["state", "county"], orient="row").write_csv(folder / "counties.csv")
     vacant = pl.DataFrame({"address": [f"empty {n}" for n in range(empty)], "county": ["B3"] * empty, "tenure": "rent"})
     pl.concat([homes.select("address", "county", "tenure"), vacant]).write_csv(folder / "addresses.csv")

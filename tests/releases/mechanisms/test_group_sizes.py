@@ -1,5 +1,7 @@
 """Releases of group sizes: whole numbers of households that add up over regions, their intervals, and what is refused."""
 
+from functools import partial
+
 import numpy as np
 import polars as pl
 import pytest
@@ -14,6 +16,7 @@ from storage.errors import InputError, SpecError, UsageError
 from tasks.mechanisms import MECHANISMS
 from tests.support.folders import changed, first, rewrite, table_of
 from tests.support.households import (
+    BANDS,
     EXACT,
     LARGEST,
     LISTED,
@@ -21,6 +24,7 @@ from tests.support.households import (
     PRIVACY,
     SPEC,
     TENURE,
+    VIEWS,
     draw_homes,
     homes_released,
     people_of,
@@ -82,6 +86,28 @@ def test_without_noise_the_sizes_are_the_true_ones(tables, mechanism, listed, or
         rows = trial.published.rows(level)[:]
         off = [np.abs(end - rows.counts).max(initial=0) for end in rows.bounds]
         assert max(off) <= (mechanism == "sizes_chain"), level  # which has ten times the noise
+
+
+def test_views_are_sums_that_cost_nothing(tables):
+    """Sums over sizes, tenures or regions, also by a derived column: exact without noise, uncharged, verified, and what questions are answered."""
+    release_of = partial(release, different_people=True)
+    found = release_of(write_spec(tables, **VIEWS, **EXACT))
+    plain = make_plan(load_spec(write_spec(tables, **TENURE, **EXACT)))
+    assert [view.epsilon for view in found.manifest.views] == [None] * 3
+    assert [level.scale for level in found.manifest.levels] == [level.scale or None for level in plain.levels]
+    homes = with_tenure(draw_homes()).with_columns(size=pl.col("people").clip(upper_bound=LARGEST).cast(pl.String))
+    homes = homes.with_columns(band=pl.col("size").replace_strict(BANDS), region_county="county")
+    for view, codes in (("tenures", ["tenure"]), ("counties", ["region_county"]), ("bands", ["region_county", "band"])):
+        table = pl.read_parquet(found.folder / f"views/{view}.parquet")
+        for row in table.iter_rows(named=True):
+            true = homes.filter(**{name: row[name] for name in codes}).height
+            assert (row["count"], row["low"], row["high"]) == (true, true, true)
+            where = [f"{name.removesuffix('_county')}={row[name]}" for name in codes]
+            answer = asked_of(found.folder, *where)
+            assert (answer.count, answer.low, answer.high) == (true, true, true), where
+    assert verify_answer(found.folder).failures == []
+    changed("views/bands.parquet", first("high", 1))(found.folder)
+    assert any("bands" in failure for failure in verify_answer(found.folder).failures)
 
 
 def test_plans_say_what_is_refined_first(tables):
@@ -167,11 +193,11 @@ def test_noisy_counts_may_be_left_out(tmp_path, own_home):
     row = table_of(found.folder, 3).row(0, named=True)
     answer = asked_of(found.folder, f"region={row['region_county']}", "size=1")
     assert (answer.count, answer.low, answer.high) == (row["count"], row["low"], row["high"])
-    by_tenure = homes_released(tmp_path / "tenures", keep_noisy_counts=False, dataset="tenures", **TENURE)
-    for folder, *where in ((found.folder, "size=2.."), (by_tenure.folder, "region=B1", "size=6")):
+    by_tenure = homes_released(tmp_path / "tenures", keep_noisy_counts=False, dataset="tenures", **TENURE, **EXACT)
+    for folder, *where in ((found.folder, "size=2.."), (by_tenure.folder, "region=A2", "size=2")):
         answer = asked_of(folder, *where)
         assert (answer.low, answer.high) == (None, None)
-    rows = table_of(by_tenure.folder, 4).filter(region_county="B1", size="6")
+    rows = table_of(by_tenure.folder, 4).filter(region_county="A2", size="2")
     assert rows.height == 1  # so that its interval is that of a row, and not that of both tenures
 
 
@@ -226,7 +252,8 @@ REFUSED = {
     "invariants": ({"privacy": PRIVACY | {"neighbours": "substitution", "invariants": ["state"], "i_accept_unprotected": True}}, "a person who lives alone leaves"),
     "distinct": ({"privacy": PRIVACY | {"distinct": "county"}}, "privacy.distinct must be left out for group sizes"),
     "priority": ({"priority": "least_squares"}, "priority must be left out"),
-    "views": ({"release": SPEC["release"] | {"views": "margins"}}, "release.views must be left out for group sizes"),
+    "shares of views": (VIEWS | {"privacy": PRIVACY | {"split": {"tenures": 1}}}, "a view is a sum of rows, so it has no share and costs nothing"),
+    "a view of the leaves": (TENURE | {"release": SPEC["release"] | {"views": {"all": {"region": "county", "tenure": "tenure", "size": "size"}}}}, "must be coarser than the leaves"),
     "finest": ({"release": SPEC["release"] | {"finest": "county"}}, "release.finest must be left out for group sizes"),
     "no codes": ({"input": TENURE["input"]}, "hierarchy.tenure must be given: every attribute of a group needs its codes"),
     "other axes": ({"hierarchy": SPEC["hierarchy"] | {"sex": {"values": 2}}}, "hierarchy.sex must be left out"),
