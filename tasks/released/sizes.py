@@ -270,15 +270,14 @@ class SizesEstimate(Estimate):
         bounds = rounded_outwards(*intervals(found.counts, margin, caps, counts), self._step(number))
         return Rows(areas, counts, bounds), Known(promise="cells")
 
-    def _in_cells(self, view: View) -> tuple[SizesNoisy, int, int | IntArray]:
+    def _in_cells(self, view: View) -> tuple[SizesNoisy, int, IntArray]:
         """Return the noisy numbers of groups of all cells of a view, at which level they were measured, and the most that cells count by a public list."""
         tree, statistic, has_list = self.source.tree, self.source.statistic, self.source.has_groups
         number, cells, terms = source_of_view(tree, view, statistic, self._noises, has_list=has_list)
-        groups, caps, counts = None, NO_CAP, np.zeros(len(terms), dtype=np.int64)
+        groups, counts, caps = None, np.zeros_like(terms), np.full_like(terms, 0 if has_list else NO_CAP)
         if has_list:
             groups = self._counts(number).sum(axis=1)[in_tree_order(tree, number)]
             place, cell = np.divmod(np.unique(np.arange(len(cells))[:, None] * len(terms) + cells), len(terms))
-            caps = np.zeros_like(counts)
             np.add.at(caps, cell, groups[place])
         measured = MeasuredSizes(
             statistic, by_place(tree, number, self.source.noisy(number)), self._noises[number], groups
