@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import repository  # noqa: F401, for tests.support
 import yaml
 from italy import folder_of
 from nation import write_spec
 from results import FOLDER, save
 
-from tests.support.cluster import Machines, cluster, count_bytes, write_many
+from tests.support.cluster import Machines, cluster, count_bytes
 
 BRANCH_STAGES = ("measure_branch", "optimise_branch", "repeat_branch", "estimate_branch", "settle_branch")
 EPSILON = 10.0
@@ -87,6 +88,19 @@ def stage_part(rounds: int) -> None:
         f"CPU of an order, median: at home {home:.0f} ms (asked: <= 25), at the worker {worker:.0f} ms (asked: <= 120)",
         flush=True,
     )
+
+
+def write_many(folder: Path) -> Path:
+    """Write a country with little to draw and many orders to do it with, and return the path of its spec."""
+    import flows.cluster.cluster
+    import tasks.tree.branches
+    from flows.synthetic import write_ready
+    from tasks.synthesize.country import draw_country
+
+    tasks.tree.branches.BRANCH_CELLS, flows.cluster.cluster.BRANCHES_PER_WORKER = 20, 24
+    generator = np.random.default_rng(1)
+    country = draw_country(regions=4, provinces=8, municipalities=40, people=2000, generator=generator)
+    return write_ready(country, folder, "many", "many", epsilon=4.0)
 
 
 @contextmanager

@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 import repository  # noqa: F401, for tests.support
 from compute import trips_tree
+from drawn_nation import ITALY, draw_nation
 from results import FOLDER
 
 from tasks.synthesize.areas import Country, write_country
 from tasks.tree.axis import IntArray, axis_from_codebook
 from tasks.tree.order import Tree
-from tests.support.nation import ITALY, draw_nation
 
 FLOWS, PEOPLE = 14_300_000, 31_000_000
 SEED = 2025

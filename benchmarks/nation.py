@@ -24,11 +24,10 @@ from threading import Event, Thread
 import repository  # noqa: F401, for tests.support
 import yaml
 from compute import DELTA, measurements, samplers, typical
+from drawn_nation import LEVELS
 from italy import folder_of, read
 from results import FOLDER, load, machine, save
 from serial import SerialPart, measure
-
-from tests.support.nation import LEVELS
 
 TRELLIS = Path(sys.executable).parent / "trellis"
 MAX_MEMORY = "1.5GB"  # for the branches in work: the default on a machine of 6 GB

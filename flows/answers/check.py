@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import duckdb
 from pydantic import ValidationError
 
 from flows.answers.release_status import ErrorMessage
@@ -30,7 +29,7 @@ from storage.errors import SpecError, TrellisError
 from storage.machine.caller import tell_caller
 from tasks.ingest.sources.csv_files import Dialect
 from tasks.ingest.sources.locations import matrix_at, table_at
-from tasks.ingest.tables import Table, check_columns, opened
+from tasks.ingest.tables import Table, check_columns, opened, reader
 
 T = TypeVar("T")
 
@@ -98,7 +97,7 @@ class _Problems(list[TrellisError]):
             if table.remark:
                 tell_caller(table.remark)
             try:
-                with duckdb.connect() as con, opened(con, table) as rows:
+                with reader(table) as con, opened(con, table) as rows:
                     for column in dict.fromkeys(columns):
                         self.kept(partial(check_columns, table, rows, [column], columns))
             except TrellisError as fault:

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from itertools import chain
 
-import duckdb
-
 from flows.planning.composition import releases_within
 from flows.planning.plan import Plan
 from flows.specification.starters.headers import is_weight
@@ -12,7 +10,7 @@ from flows.specification.units import is_of_events, is_unit, kinds_in
 from storage.errors import TrellisError
 from storage.ledger.books import Cap
 from tasks.ingest.sources.locations import is_url
-from tasks.ingest.tables import opened
+from tasks.ingest.tables import opened, reader
 from tasks.words.numbers import rounded_up
 from tasks.words.protection import format_right_guess, right_guess
 
@@ -56,7 +54,7 @@ def remarks_on_unit(plan: Plan) -> Iterator[str]:
         return
     used = {*chain(*map(spec.columns, spec.axes)), *(spec.input.group or ()), *filter(None, [spec.input.count, unit])}
     try:
-        with duckdb.connect() as con, opened(con, table) as rows:
+        with reader(table) as con, opened(con, table) as rows:
             names = [*rows.names]
     except TrellisError:
         return  # whoever reads the table says why

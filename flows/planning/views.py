@@ -29,7 +29,7 @@ MOST_VIEW_CELLS = 10**7
 _THEN = "the attributes follow, those with the fewest codes first"
 _IS_PUBLIC = "expected_total decides this, and the order is published: give a guess that may be known"
 _BESIDE = (
-    "beside the tree, the totals of each axis are measured, and those by each attribute in the coarsest areas"
+    "beside the tree, the totals of each axis are measured, those by each attribute in the coarsest areas, and those by pairs of a few attributes"
     f" (release.views: {ATTRIBUTES}; none leaves them out)"
 )
 

@@ -214,9 +214,9 @@ def _database(process: int) -> Connection:  # noqa: ARG001 (a fork does not have
 
 
 def reader(table: Table) -> Connection:
-    """Return a connection for a public table, to be closed: to a database in memory that the process keeps, since opening one takes 20 ms.
+    """Return a connection for a public table, or for the header of any table, to be closed: to a database that the process keeps in memory.
 
-    A file of several tables has a database of its own: two threads may attach two such files, and under one name.
+    Opening one takes 20 ms. A file of several tables has a database of its own: two threads may attach two such files, and under one name.
     """
     return duckdb.connect() if "::" in table.location else _database(os.getpid()).cursor()
 

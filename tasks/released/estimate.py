@@ -149,9 +149,6 @@ class Measured:
         part: the number of the level or view where that was.
         noisy: the sums of the noisy counts of measured cells, int64, shape (boxes,), records.
         draws: how many independent draws of noise they bear, int64, shape (boxes,).
-        tail: from a number k to the logarithm of the probability with which the noise of a sum may go beyond its margin, to one side, if the
-            intervals of k sums share the probability.
-        dropped: by the place of a box, the cells above it that were measured and dropped, each as its level and its place there.
         possible: how many cells could have been measured in each box, where it depends on levels above which were; None where all were. Then
             the noise of different parts is not independent.
     """
@@ -159,8 +156,6 @@ class Measured:
     part: int
     noisy: IntArray
     draws: IntArray
-    tail: Callable[[int], float]
-    dropped: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
     possible: IntArray | None = None
 
 

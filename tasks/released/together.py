@@ -203,8 +203,7 @@ class TogetherEstimate(Estimate):
         best = min(parts, key=lambda part: float(part.variance.sum()), default=None)
         if best is None or best.noisy is None:
             return None
-        alpha = 1 - self.source.intervals.confidence
-        return Measured(best.number, best.noisy, best.cells, lambda share: math.log(alpha / 2 / share))
+        return Measured(best.number, best.noisy, best.cells)
 
     def _sums_of(self, part: LevelEntry, boxes: Boxes) -> Sums:
         """Return boxes as sums of cells of a level or view.

@@ -280,30 +280,16 @@ class WalkedEstimate(Estimate):
         return self._most_without_a_row(level) if manifest.noisy_counts else max(self._everything(INTERVAL), 0)
 
     def measured(self, boxes: Boxes) -> Measured | None:
-        """Return what was measured of boxes at their level, and which cells above them were dropped; None without the noisy counts of all."""
-        source, finest = self.folder, self.folder.levels[-1]
-        level, alpha = source.level_of(boxes), 1 - source.manifest.intervals.confidence
+        """Return what was measured of boxes at their level; None without the noisy counts of all."""
+        source, finest, level = self.folder, self.folder.levels[-1], self.folder.level_of(boxes)
         if finest.threshold or not source.manifest.noisy_counts or source.manifest.own_views:
             return None
         if source.manifest.adds_up_leaves:
             count = source.rows_met(source.manifest.levels[level], boxes).sums(COUNT)
             leaves = possible_cells(source.tree, finest.level, boxes).astype(np.int64)
-            return Measured(finest.level, count, leaves, lambda share: math.log(alpha / 2 / share))
-        *above, own = source.measured_met(level, boxes)
-        dropped, noises = dict[int, list[tuple[int, int]]](), [part.noise for part in source.levels]
-        for at, met in enumerate(above):
-            cells = np.flatnonzero(met.children.cells == 0) if met.children else np.zeros(0, dtype=np.int64)
-            of_group = dict[int, list[tuple[int, int]]]()
-            for cell, group in zip(cells.tolist(), met.met.numbers[cells].tolist(), strict=True):
-                of_group.setdefault(group, []).append((at, cell))
-            which = met.met.which
-            for box in np.flatnonzero(np.isin(which, list(of_group))).tolist():
-                dropped.setdefault(box, []).extend(of_group[int(which[box])])
-
-        def tail(share: int) -> float:
-            return own_log_tail(noises, level, 1 - alpha / share)
-
-        return Measured(level, own.met.sums(NOISY), own.met.rows, tail, dropped, own.possible)
+            return Measured(finest.level, count, leaves)
+        own = source.measured_met(level, boxes)[-1]
+        return Measured(level, own.met.sums(NOISY), own.met.rows, own.possible)
 
     def _by_levels(self, boxes: Boxes, confidence: float, *, simultaneous: bool) -> Answers:
         """Return what the levels say where each was measured, or only the finest one."""

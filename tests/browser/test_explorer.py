@@ -225,9 +225,7 @@ def test_an_area_is_chosen_on_the_map(folders, reader):
 
 
 def test_enter_chooses_only_what_is_clear(folders, reader):
-    """Where several areas fit, Enter asks, and asks again; where no name fits, those are offered that are spelt alike or have the longer words;
-    a code is clear; Tab takes what is clear.
-    """
+    """Where several areas fit, Enter asks, and asks again; where no name fits, it offers what is spelt alike; Tab takes what is clear."""
     reader.opens(folders["drawn"] / EXPLORER)
     reader.types("here", "mill", "Enter", "Enter", "Escape", "Enter")
     assert not reader.all("#here-list [aria-selected=true]").count()
@@ -325,9 +323,8 @@ def test_a_map_hatches_what_may_be_zero(folders, reader):
 
 def between_towns(folder):
     """Return the rows of two different towns."""
-    return pl.read_parquet(folder / "counts/level_4.parquet").filter(
-        pl.col("origin_town") != pl.col("destination_town")
-    )
+    table = pl.read_parquet(folder / "counts/level_4.parquet")
+    return table.filter(pl.col("origin_town") != pl.col("destination_town"))
 
 
 def test_where_trips_end_may_be_chosen_alone(folders, reader):
@@ -355,9 +352,7 @@ def test_where_trips_end_may_be_chosen_alone(folders, reader):
 
 
 def test_a_pair_is_chosen_in_the_matrix(folders, reader):
-    """Where areas have no shapes, a click on a cell shows the pair with the interval of its row; where they have no names, codes
-    stand for them. A pair that is asked for by its address has the interval of a query.
-    """
+    """A click on a cell of the matrix, or an address, shows the pair with the interval of its row; where areas have no names, codes stand for them."""
     folder = folders["bare"]
     reader.opens(folder / EXPLORER, "#level=4")
     cell = reader.all("#matrix svg g.mark-rect path").nth(7)
@@ -523,14 +518,10 @@ def test_several_areas_are_added_up(folders, reader):
     for code in ("0203", "0105"):
         reader.all("#map svg path").first.scroll_into_view_if_needed()
         reader.page.mouse.click(*reader.page.evaluate(SHAPE, TOWNS.index(code)))
-        reader.page.wait_for_function(
-            "name => document.getElementById('other-chosen').textContent.includes(name)", arg=NAMES[code]
-        )
-    pairs = [
-        asked(folder, {"origin": f"town={one}", "destination": f"town={two}"}).count
-        for one in TOWNS[:2]
-        for two in ("0203", "0105")
-    ]
+        is_chosen = "name => document.getElementById('other-chosen').textContent.includes(name)"
+        reader.page.wait_for_function(is_chosen, arg=NAMES[code])
+    ends = product(TOWNS[:2], ("0203", "0105"))
+    pairs = [asked(folder, {"origin": f"town={one}", "destination": f"town={two}"}).count for one, two in ends]
     count, interval, _ = next(iter(reader.cards().values()))
     assert count == f"{sum(pairs):,}"
     low, high = (int(end.replace(",", "")) for end in interval.split(", with")[0].split(" to "))
@@ -544,45 +535,32 @@ def test_several_areas_are_added_up(folders, reader):
     assert reader.fields()[0] == NAMES[TOWNS[COLUMNS - 1]]
 
 
-def ends_of(interval):
-    """Return low and high of an interval as a card shows it."""
-    low, high = interval.split(", with")[0].split(" to ")
-    return int(low.replace(",", "")), int(high.replace(",", ""))
-
-
-@pytest.mark.parametrize(("name", "axis", "is_equal"), [
-    ("ages", "age", True),
-    ("unbiased", "age", True),
-    ("homes", "size", True),
-    ("by mode", "hour", False),
-    ("walked by mode", "hour", False),
-    ("leaves by mode", "hour", False),
+@pytest.mark.parametrize(("name", "axis"), [
+    ("ages", "age"),
+    ("unbiased", "age"),
+    ("homes", "size"),
+    ("by mode", "hour"),
+    ("walked by mode", "hour"),
+    ("leaves by mode", "hour"),
 ])  # fmt: skip
-def test_every_range_is_what_a_query_answers(name, axis, is_equal, folders, reader):
-    """It has the count and the interval of a query; beyond 16 draws of noise, and where cells were dropped, the interval contains the query's."""
+def test_every_range_is_what_a_query_answers(name, axis, folders, reader):
+    """It has the count and the interval of a query."""
     folder = open_folder(folders[name])
     reader.opens(folder.path / EXPLORER)
     number, levels = list(folder.axes).index(axis), folder.axes[axis]
-    codes, most = folder.ordered[axis].codes[len(levels) - 1], asked(folder.path, {}).high
+    codes = folder.ordered[axis].codes[len(levels) - 1]
     for first, last in combinations_with_replacement(range(len(codes)), 2):
         if last - first == len(codes) - 1:
             continue
         count, interval, title = reader.page.evaluate(ASKS, f"#only={number}.{len(levels)}.{first}.{last}")
         where = f"{codes[first]}..{codes[last]}" if first < last else f"{levels[-1]}={codes[first]}"
-        answer = asked(folder.path, {axis: where})
-        assert count == card_of(answer)[0], title
-        if is_equal or first == last:
-            assert interval == card_of(answer)[1], title
-        else:
-            low, high = ends_of(interval)
-            assert low <= answer.low <= min(answer.high, most) <= high, title
+        assert (count, interval) == card_of(asked(folder.path, {axis: where})), title
 
 
 @pytest.mark.parametrize("name", ["drawn", "by mode", "walked by mode", "leaves by mode"])
-def test_sums_of_areas_contain_what_a_query_adds_up(name, folders, reader):
-    """Of random areas of both ends, a mode and some hours, the page has the count of a query, and its interval or one that contains it."""
-    folder, chance, equal = folders[name], np.random.default_rng(1), 0
-    most = asked(folder, {}).high
+def test_sums_of_areas_are_what_a_query_adds_up(name, folders, reader):
+    """Of random areas of both ends, a mode and some hours, the page has the count and the interval of a query."""
+    folder, chance = folders[name], np.random.default_rng(1)
     reader.opens(folder / EXPLORER)
     for _ in range(100):
         state, where = list[str](), dict[str, str]()
@@ -598,20 +576,11 @@ def test_sums_of_areas_contain_what_a_query_adds_up(name, folders, reader):
             state.append(f"only=2.1.{mode}.{mode}" + (f"_3.4.{first}.{last}" if last - first < 11 else ""))
             where |= {"mode": ["bus", "car", "walk"][mode], "hour": f"{first}..{last}"}
         count, interval, title = reader.page.evaluate(ASKS, f"#{'&'.join(state)}")
-        answer = asked(folder, where)
-        assert count == card_of(answer)[0], title
-        if interval == card_of(answer)[1]:
-            equal += 1
-            continue
-        low, high = ends_of(interval)
-        assert low <= answer.low <= min(answer.high, most) <= high, title
-    assert equal > 0
+        assert (count, interval) == card_of(asked(folder, where)), title
 
 
 def test_areas_that_share_a_code_are_told_apart(tmp_path, reader, own_home):
-    """Where a code is in several regions, titles name the region, the matrix has a cell for each pair, and a flow within one area is none
-    between two; where each end calls the levels of one codebook otherwise, too.
-    """
+    """Where a code is in several regions, titles name the region, the matrix has a cell for each pair, and a flow within one area is none between two."""
     areas = [(region, town) for region in "NS" for town in ("01", "02")]
     rows = [(*home, *work) for home in areas for work in areas for _ in range(50)]
     pl.DataFrame(areas, ["region", "town"], orient="row").write_csv(tmp_path / "areas.csv")
@@ -638,7 +607,6 @@ def test_areas_that_share_a_code_are_told_apart(tmp_path, reader, own_home):
         assert len(shown) == titles
         assert title in shown
     largest = largest_counts(open_folder(folder), 15)
-    assert largest
     assert "N › 01" in {called for ends_called, _ in largest.rows for called in ends_called}
 
 

@@ -156,9 +156,8 @@ def _look_at_artifacts(visitor, state, artifacts):
 
 
 def _books(up, release):
-    return up.user.run("show", release, "--json").json() | {
-        "ledger": up.user.run("ledger", "--json").json()["datasets"]
-    }
+    ledger = up.user.run("ledger", "--json").json()["datasets"]
+    return up.user.run("show", release, "--json").json() | {"ledger": ledger}
 
 
 def secrets_of(up):
@@ -225,9 +224,8 @@ def test_no_page_shows_what_is_true(story):
     answers = {f"{path} {number}": text for number, (path, _, text) in enumerate(story.visitor.answers)}
     assert len(pages) > 10
     assert len(answers) > 50
-    assert {
-        place: numbers(text) & secrets for place, text in (pages | answers).items() if numbers(text) & secrets
-    } == {}
+    shown = {place: numbers(text) & secrets for place, text in (pages | answers).items()}
+    assert not any(shown.values()), shown
 
 
 def test_the_browser_asks_this_server_alone(story):

@@ -1,7 +1,4 @@
-"""A release on a cluster is the release of threads and of processes: real workers under mutual TLS, a folder and a bucket as mailbox.
-
-What is confidential is in clear nowhere outside of home: not on the wire, in logs, on workers' disks, or in the mailbox.
-"""
+"""A release on a cluster is that of threads and of processes: real workers under mutual TLS, a folder and a bucket as mailbox, nothing confidential in clear."""
 
 from contextlib import suppress
 
@@ -66,9 +63,8 @@ def test_a_user_releases_on_a_cluster(newcomer, tmp_path_factory):
     country = draw_country(regions=4, provinces=20, municipalities=150, people=200_000, generator=generator)
     write_country(country, newcomer.folder / "data")
     newcomer.spec(run={"workers": "dask"}, budget={"epsilon": 100.0, "delta": 1e-6})
-    with cluster(
-        tmp_path_factory.mktemp("three") / "cluster", workers=3
-    ) as machines:  # mostly more than there are cores
+    # mostly more than there are cores
+    with cluster(tmp_path_factory.mktemp("three") / "cluster", workers=3) as machines:
         named = {CLUSTER: str(machines.file)}
         for arguments in (["check", "spec.yaml"], ["release", "--dry-run", "spec.yaml"]):
             said = newcomer.run_cold(*arguments, **named)
@@ -106,10 +102,8 @@ def test_nothing_confidential_is_in_clear_outside_of_home(tmp_path, own_home):
         home = start_home(machines, tmp_path, TEST_WIRE=str(wire))
         machines.wait_until_stopped()
         seen = places_of(machines, wire)
-        keys = [
-            release_key("small", read_cluster_file(machines.file).mailbox_key()),
-            read_cluster_file(machines.file).mailbox_key(),
-        ]
+        key = read_cluster_file(machines.file).mailbox_key()
+        keys = [release_key("small", key), key]
         home.kill()
         home.wait()
     assert any("/slices/" in path for path in seen)

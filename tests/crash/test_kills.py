@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -54,20 +55,17 @@ def of_grid(folder):
     """Write people by zone and age, whose pairs of levels are all measured."""
     folder.mkdir()
     draw_people().write_csv(folder / "people.csv")
-    grid = {
-        "hierarchy": {"zone": {"ordered": ["n", "s"]}, "age": {"ordered": 10}},
-        "release": {"grid": ["zone", "age"]},
-    }
+    ordered = {"zone": {"ordered": ["n", "s"]}, "age": {"ordered": 10}}
+    grid = {"hierarchy": ordered, "release": {"grid": ["zone", "age"]}}
     spec = SPEC | grid | {"mechanism": "hierarchical", "noise": {"sampler": "opendp"}}
     return spec_in(folder, spec)
 
 
-def of_trips_by_mode(folder: Path) -> Path:
+def of_trips_by_mode(folder):
     """Write trips with a mode, which are ordered and have the views as Trellis chooses."""
     town = Town(folder)
-    rows = [
-        f"{one},{other},{mode},{count + len(mode)}\n" for one, other, count in town.trips for mode in ("bus", "rail")
-    ]
+    trips = product(town.trips, ("bus", "rail"))
+    rows = [f"{one},{other},{mode},{count + len(mode)}\n" for (one, other, count), mode in trips]
     (folder / "by_mode.csv").write_text("".join(["from,to,mode,n\n", *rows]))
     codebook = {"table": "zones.csv", "levels": ["district", "zone"]}
     return town.spec(

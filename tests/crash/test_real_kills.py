@@ -1,7 +1,4 @@
-"""Whatever is killed of a Trellis with its real Prefect, the release can be gone on with and Prefect is told what became of it.
-
-Killed are processes as they run for a user: commands, `trellis up`, what it serves, workers, and Prefect's servers.
-"""
+"""Whatever process is killed of a Trellis with its real Prefect, the release can be gone on with and Prefect is told what became of it."""
 
 import signal
 import subprocess
@@ -244,13 +241,9 @@ def worker(user, tmp_path):
         ):
             subprocess.run([PREFECT, *arguments], cwd=REPOSITORY, env=environment, check=True, stdout=log, timeout=120)
         process = subprocess.Popen(
-            [PREFECT, "worker", "start", "--pool", "trellis", "--type", "process"],
-            cwd=user.folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
+            [PREFECT, "worker", "start", "--pool", "trellis", "--type", "process"], cwd=user.folder, env=environment,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        )  # fmt: skip
         api = server.environment["PREFECT_API_URL"]
         auth = server.environment["PREFECT_API_AUTH_STRING"]
         found = ask(f"{api}/deployments/name/release/release", auth=auth)

@@ -1,7 +1,4 @@
-"""Workers in processes of their own: they make a release, are lost and come back, and end; what is sealed stays.
-
-This file is also the program of a worker that stops halfway.
-"""
+"""Workers in processes of their own, whose program this file is too: they make a release, are lost and come back, and end; what is sealed stays."""
 
 import os
 import signal
@@ -82,10 +79,8 @@ class Zombie:
 
     def run(self, order):
         """Begin a worker, and lose it once it has stopped."""
-        self.worker = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.test_zombies", order.to_json()],
-            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        )
+        command = [sys.executable, "-m", "tests.crash.test_zombies", order.to_json()]
+        self.worker = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(REPOSITORY)})
         _, status = os.waitpid(self.worker.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         raise WorkerLost("It does not answer.")
@@ -182,7 +177,6 @@ def test_a_release_goes_on_after_a_worker_process_was_killed(in_branches, monkey
     monkeypatch.setattr("flows.cluster.processes.Processes", Killing)
     with in_processes() as processes:
         make(in_branches, new_release(in_branches, release_id="killed"))
-    assert isinstance(processes, Killing)
     assert processes.has_killed
     books = read_books("killed")
     assert books.turns[PLACE] == ["given up", "closed"]
@@ -204,11 +198,9 @@ def test_an_error_of_a_stage_in_a_process_is_what_it_is_in_a_thread(plan, tmp_pa
 def test_workers_end_with_their_parent():
     """After SIGKILL of the process that has started them, no worker is left."""
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        stdout=subprocess.PIPE,
+        [sys.executable, "-c", PARENT], env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stdout=subprocess.PIPE,
         text=True,
-    )
+    )  # fmt: skip
     worker = int(parent.stdout.readline())
     assert look(worker)
     parent.kill()

@@ -3,10 +3,8 @@
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +19,7 @@ RUN_BY_OTHERS = {"inf_tda.py", "paper_page.py"}  # by peers.py, and by paper.py 
 
 
 @pytest.fixture
-def imported(tmp_path: Path) -> Iterator[Callable[[str], Any]]:
+def imported(tmp_path):
     """Return what imports a benchmark, as one that runs as a file does, in a store of its own; it is forgotten afterwards."""
     before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
@@ -60,7 +58,7 @@ def test_ours_are_set_beside_theirs_by_geometric_means(imported, tmp_path):
     """A ratio is over all ε, and over the levels that are asked for, or from 3 on; without theirs there is none."""
     figures, epsilons = imported("paper_figures"), (0.1, 1.0)
     ours, theirs = np.random.default_rng(1).uniform(1, 100, (2, len(epsilons), 6))
-    rows: list[dict[str, Any]] = [{"set": "sparse"}]
+    rows = [{"set": "sparse"}]
     lines = ["set,mechanism,epsilon,level,max_error_mean"]
     for epsilon, of_ours, of_theirs in zip(epsilons, ours, theirs, strict=True):
         levels = [{"max_absolute": {"mean": value}} for value in of_ours]

@@ -6,7 +6,6 @@ import ssl
 import subprocess
 from socket import socketpair
 from threading import Thread
-from typing import Any
 
 import pytest
 import yaml
@@ -31,20 +30,20 @@ SAID = {
 }
 
 
-def part(begins: str, ends: str) -> str:
+def part(begins, ends):
     """Return what stands between two patterns, each at the beginning of a line."""
     found = re.search(rf"^{begins}.*?\n(.*?)(?=^(?:{ends})|\Z)", PAGE, re.MULTILINE | re.DOTALL)
     assert found, begins
     return found[1]
 
 
-def fenced(text: str, language: str) -> str:
+def fenced(text, language):
     """Return the only listing of a language in a text."""
     (listing,) = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return str(listing)
 
 
-def commands(text: str) -> str:
+def commands(text):
     """Return the indented lines of a text as a script."""
     return "".join(f"{line}\n" for line in re.findall(r"^    (.*)$", text, re.MULTILINE))
 
@@ -75,7 +74,7 @@ def test_the_commands_make_files_that_trellis_and_strict_machines_take(tmp_path)
         path.chmod(0o600)
         assert read_cluster_file(path).warnings() == []
 
-    def context(purpose: ssl.Purpose, machine: str) -> ssl.SSLContext:
+    def context(purpose, machine):
         made = ssl.create_default_context(purpose, cafile=tmp_path / "ca.pem")
         made.check_hostname, made.verify_mode = False, ssl.CERT_REQUIRED
         made.verify_flags |= ssl.VERIFY_X509_STRICT
@@ -84,7 +83,7 @@ def test_the_commands_make_files_that_trellis_and_strict_machines_take(tmp_path)
 
     ours, theirs = socketpair()
 
-    def serve() -> None:
+    def serve():
         with context(ssl.Purpose.CLIENT_AUTH, "scheduler").wrap_socket(theirs, server_side=True) as accepted:
             accepted.sendall(b"in")
 
@@ -115,7 +114,7 @@ def test_slurm_and_kubernetes_start_workers_with_memory_to_spare_whose_files_are
     subprocess.run(["sh", "-n"], input=script, text=True, check=True)
     assert script.splitlines()[-1].startswith("exec trellis worker --cluster /")
     (gigabytes,) = re.findall(r"--mem=(\d+)G", script)
-    of: dict[str, Any] = yaml.safe_load(fenced(part("### On Kubernetes", "###? "), "yaml"))
+    of = yaml.safe_load(fenced(part("### On Kubernetes", "###? "), "yaml"))
     assert (of["apiVersion"], of["kind"]) == ("apps/v1", "Deployment")
     template = of["spec"]["template"]
     assert of["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]

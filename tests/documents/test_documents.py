@@ -1,7 +1,6 @@
 """What README and docs list is what there is."""
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,20 +15,18 @@ from tasks.settle.overlapping import Grouping, settle_overlapping
 from tasks.unbiased.task import Unbiased
 from tests.support.user import REPOSITORY
 
-PAGES = [
-    "README.md",
-    *(str(path.relative_to(REPOSITORY)) for of in ("benchmarks", "docs") for path in (REPOSITORY / of).rglob("*.md")),
-]
+READ = [path for of in ("benchmarks", "docs") for path in (REPOSITORY / of).rglob("*.md")]
+PAGES = ["README.md", *(str(path.relative_to(REPOSITORY)) for path in READ)]
 # whose listings are other files, or of levels that the README has not
 NO_SPECS = [*(f"docs/how-to/{name}.md" for name in ("cluster", "explorer", "formats")), "docs/operations.md"]
 
 
-def text(name: str) -> str:
+def text(name):
     """Return a page."""
     return (REPOSITORY / name).read_text(encoding="utf-8")
 
 
-def spec_of_readme() -> dict[str, Any]:
+def spec_of_readme():
     """Return the listing of the README."""
     listing = re.search(r"^## The spec\n\n((?:    .*\n)+)", text("README.md"), re.MULTILINE)
     assert listing
@@ -74,7 +71,7 @@ def test_links_commands_and_keys_of_a_page_are_there(page):
     assert re.findall(r"\(line \d+\)", text(page)) == []  # what a starter spec says at which line changes with it
 
 
-def headings(page: str) -> set[str]:
+def headings(page):
     """Return the headings of a page as links name them."""
     found = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
@@ -85,9 +82,8 @@ def test_the_page_of_mechanisms_is_that_of_the_table():
     page = text("docs/mechanisms.md")
     lines = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page.split("## `inftda`")[0], re.MULTILINE))
     assert list(lines) == re.findall(r"^## `(\w+)`$", page, re.MULTILINE) == list(MECHANISMS)
-    assert {name for name, line in lines.items() if "no bound" not in line} == {
-        name for name, recipe in MECHANISMS.items() if recipe.bounds or isinstance(recipe.finish, Unbiased)
-    }
+    bounded = {name for name, recipe in MECHANISMS.items() if recipe.bounds or isinstance(recipe.finish, Unbiased)}
+    assert {name for name, line in lines.items() if "no bound" not in line} == bounded
     assert [name for name, line in lines.items() if "the default" in line] == [DEFAULT_MECHANISM]
 
 
@@ -97,7 +93,7 @@ def test_nearest_rounding_is_as_far_from_the_truth_as_the_errata_say():
     noisy = truth + (np.arange(28) < 13)
     settled = settle_overlapping(noisy, 1 / 28, [Grouping(total, np.array([28.0]), 1.0)])
 
-    def distance(leaves: np.ndarray, of_total: float) -> float:
+    def distance(leaves, of_total):
         return float(np.sqrt(((leaves - truth) ** 2).sum() / 28 + (of_total - 28) ** 2))
 
     measured, nearest = distance(noisy, 28), np.rint(settled)

@@ -1,13 +1,12 @@
 """deployments/specs: the examples release tables of their form, and questions about them are answered near the truth."""
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from flows.api import PublishedRelease, release
+from flows.api import release
 from tasks.folder.verify.folder import verify
 from tasks.tree.ordered import ordered_codes
 from tests.support.households import COUNTIES, draw_homes, people_of
@@ -19,7 +18,7 @@ HALF_YEAR = np.array(ordered_codes({"first": "2026-01-01", "last": "2026-06-30"}
 THREE_YEARS = np.array(ordered_codes({"first": "2024-01-01", "last": "2026-12-31"}))
 
 
-def days(start: str, end: str) -> pl.Expr:
+def days(start, end):
     """Return which days lie between two."""
     return pl.col("day").is_between(pl.lit(start), pl.lit(end))
 
@@ -46,7 +45,7 @@ ASKED = {  # what is asked of the release, and which records lie there
 FAST = ["daily-counts", "households-by-size"]
 
 
-def released(name: str, tables: dict[str, pl.DataFrame], folder: Path) -> PublishedRelease:
+def released(name, tables, folder):
     """Release an example over some tables, and assert that what is published is whole."""
     for file, table in tables.items():
         table.write_csv(folder / file, compression="gzip" if file.endswith(".gz") else "uncompressed")

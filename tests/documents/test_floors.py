@@ -3,7 +3,6 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from flows.specification.keys import DEFAULT_MECHANISM
@@ -66,7 +65,7 @@ def test_scripts_of_the_explorer_are_linted():
     assert done.returncode == 0, done.stdout
 
 
-def by_name(source: str) -> Iterator[tuple[int, str]]:
+def by_name(source):
     """Yield the line and the text of every name of a mechanism or law in some code, and every comparison with such a name."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and node.value in NAMES:

@@ -5,12 +5,11 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import duckdb
 import numpy as np
@@ -23,7 +22,7 @@ from flows.specification.file import load_spec
 from flows.synthetic import synthesise_answer
 from tasks.ingest.task import read_in_memory
 from tests.support.spec import spec_in
-from tests.support.user import REPOSITORY, TRELLIS, User
+from tests.support.user import REPOSITORY, TRELLIS
 
 END_OF_BLOCK = "=== the end of a block ==="
 TRIP_FILE, BLOCK_FILE = "od/ri_od_main_JT00_2019.csv.gz", "ri_xwalk.csv.gz"  # below the address that the tutorial has
@@ -47,26 +46,24 @@ class Page(NamedTuple):
     views: tuple[str, ...] = ()
 
     @property
-    def text(self) -> str:
+    def text(self):
         """What it says."""
         return (REPOSITORY / "docs" / f"{self.name}.md").read_text(encoding="utf-8")
 
-    def fenced(self, kind: str) -> list[str]:
+    def fenced(self, kind):
         """Return its blocks of a kind."""
         return re.findall(rf"^```{kind}\n(.*?)^```$", self.text, flags=re.MULTILINE | re.DOTALL)
 
-    def listed(self) -> list[dict[str, Any]]:
+    def listed(self):
         """Return its specs."""
         return [yaml.safe_load(text) for text in self.fenced("yaml")]
 
-    def blocks(self) -> list[Block]:
+    def blocks(self):
         """Return its commands, with what is printed behind some of them."""
         both = r"^```sh\n(.*?)^```$(?:\n+^```(text|console)\n(.*?)^```$)?"
         found = re.findall(both, self.text, flags=re.MULTILINE | re.DOTALL)
-        return [
-            Block(commands, [line for line in shown.splitlines() if line != "…"], kind == "text")
-            for commands, kind, shown in found
-        ]
+        shown = [(block, kind, [line for line in of.splitlines() if line != "…"]) for block, kind, of in found]
+        return [Block(commands, lines, kind == "text") for commands, kind, lines in shown]
 
 
 TUTORIAL = Page("tutorial", 7)
@@ -75,25 +72,21 @@ TRIPS = Page("how-to/trips-by-mode-and-hour", 2, "make_trips.py", ("spec.yaml",)
 OWN = Page("how-to/own-areas", 4)  # of the release of TRIPS
 MARGINS = Page("how-to/margins", 8, "make_trips.py", ("margins.yaml", "groupings.yaml"))
 SHAPED = ("by_mode", "by_zone", "by_trip")
-SHAPE = Page(
-    "how-to/shape-your-table",
-    2,
-    "make_tables.py",
-    *(tuple(f"{of}.{kind}" for of in SHAPED) for kind in ("yaml", "sql")),
-)
+LISTED = (tuple(f"{of}.{kind}" for of in SHAPED) for kind in ("yaml", "sql"))
+SHAPE = Page("how-to/shape-your-table", 2, "make_tables.py", *LISTED)
 HOUSEHOLDS = Page("how-to/households-by-size", 3)
 SPLITS = [of for row in re.findall(r"^\| `(.+?)`(?:, `(.+?)`)? \|", AGES.text, re.MULTILINE) for of in row if of]
 
 
 @pytest.fixture
-def real() -> Path | None:
+def real():
     """Return the folder of the real tables; None without TRELLIS_DATA, and the tutorial's commands take made-up ones."""
     folder = Path(os.environ.get("TRELLIS_DATA") or "/nowhere") / "lodes_ri_2019"
     return folder if folder.is_dir() else None
 
 
 @pytest.fixture
-def address(real: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(real, tmp_path_factory):
     """Serve the two files that the tutorial downloads; made up, they have six counties of two tracts of two blocks, and 400,000 jobs."""
     folder = tmp_path_factory.mktemp("lodes")
     (folder / "od").mkdir()
@@ -115,7 +108,7 @@ def address(real: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Iter
         server.shutdown()
 
 
-def followed(page: Page, user: User, address: str) -> list[str]:
+def followed(page, user, address):
     """Save the script and the specs of a page, run its commands in one shell, which ends at the first that fails, and return what each printed."""
     if page.script:
         (code,) = page.fenced("python")
@@ -127,19 +120,13 @@ def followed(page: Page, user: User, address: str) -> list[str]:
     script = "".join(f"{block.commands}\necho '{END_OF_BLOCK}'\n" for block in page.blocks())
     environment = {"PATH": f"{TRELLIS.parent}:{os.environ['PATH']}", "LODES": address}
     environment |= {} if page is TUTORIAL else {"COLUMNS": "200"}
-    shell = subprocess.run(
-        ["bash", "-euc", f"exec 2>&1 </dev/null\n{script}"],
-        cwd=user.folder,
-        env=user.environment | environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    run = partial(subprocess.run, cwd=user.folder, env=user.environment | environment, text=True, check=False)
+    shell = run(["bash", "-euc", f"exec 2>&1 </dev/null\n{script}"], stdout=subprocess.PIPE)
     assert shell.returncode == 0, shell.stdout
     return shell.stdout.split(f"{END_OF_BLOCK}\n")[:-1]
 
 
-def words(text: str, *, is_exact: bool) -> str:
+def words(text, *, is_exact):
     """Return a text on one line; unless numbers are to be the same, with a # for each, left out or not, and for a share of noise rows."""
     line = " ".join(text.split())
     return line if is_exact else re.sub("(#%, )?at most #%|#%", "#", re.sub(r"\d[\d.,TZ]*|…", "#", line))
@@ -161,9 +148,8 @@ def test_every_command_works_and_prints_what_is_shown(page, newcomer, real, addr
         deviations = {line for line in block.shown if page is AGES and line.startswith("standard deviation")}
         missing += deviations - set(printed.splitlines())
         if "ls" in block.commands.splitlines():  # every file of the folder
-            shown, there = (
-                {of for of in all_ if re.fullmatch(r"[\w.]+", of)} for all_ in (block.shown, printed.splitlines())
-            )
+            both = (block.shown, printed.splitlines())
+            shown, there = ({of for of in all_ if re.fullmatch(r"[\w.]+", of)} for all_ in both)
             assert shown == there >= {"report.html"}
     assert missing == []
     assert sum(bool(block.shown) for block in blocks) == sum(of.shown for of in pages)

@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -32,7 +31,7 @@ from tests.support.user import REPOSITORY
 
 PAGE, UTILITY = ((REPOSITORY / f"docs/how-to/{of}.md").read_text("utf-8") for of in ("new-mechanism", "utility"))
 FUNCTION, LINE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-MODULE: Any = ModuleType("prorated")
+MODULE = ModuleType("prorated")
 exec(FUNCTION, MODULE.__dict__)  # noqa: S102 (the page's own code, as is the line, and the finish that it would add)
 THERE = vars(tasks.mechanisms) | {"prorated": MODULE.prorated}
 RECIPE = eval(LINE, THERE)  # noqa: S307
@@ -71,7 +70,7 @@ def test_the_line_is_released_and_verified_and_is_another_one_with_a_finish(tmp_
 def test_the_function_is_a_measure_whose_refusal_names_the_key(tmp_path, monkeypatch):
     """With its line in the table and the page's spec, a comparison finds everything at a large ε; a key that does not fit is refused."""
     function, line = re.findall(r"```python\n(.*?)```", UTILITY, re.DOTALL)
-    scope: dict[str, Any] = dict(vars(tasks.validate.utility))
+    scope = dict(vars(tasks.validate.utility))
     exec(function + line, scope)  # noqa: S102 (the page's own code)
     assert scope["UTILITIES"].keys() == {*UTILITIES, "largest"}
     monkeypatch.setitem(UTILITIES, "largest", scope["UTILITIES"]["largest"])
@@ -83,11 +82,11 @@ def test_the_function_is_a_measure_whose_refusal_names_the_key(tmp_path, monkeyp
     table.write_parquet(tmp_path / "trips.parquet")
     (piece,) = re.findall(r"```yaml\n(.*?)```", UTILITY, re.DOTALL)
 
-    def compared(epsilons: list[float], areas: int) -> Any:
+    def compared(epsilons, areas):
         keys = SPEC | yaml.safe_load(piece) | {"utility": {"largest": {"axis": "origin", "areas": areas}}}
         return make_comparison(load_spec(spec_in(tmp_path, keys)), ["inftda"], epsilons, 2, ["largest"])
 
-    results: list[Any] = list(answer_of(compared([0.001, 1000.0], 3), 2).results)
+    results = list(answer_of(compared([0.001, 1000.0], 3), 2).results)
     poor, good = (result.utility["largest"]["found"] for result in results)
     assert 0 <= poor.mean < good.mean == 1
     with pytest.raises(InputError, match=r"utility\.largest\.areas must be from 1 to 10, got 11") as refused:

@@ -3,17 +3,16 @@
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from tests.support.processes import processes_of
 from tests.support.spec import SPEC
-from tests.support.up import SCHEDULE, Up, below, bring_up, end, states
-from tests.support.user import REPOSITORY, TRELLIS, User
+from tests.support.up import SCHEDULE, below, bring_up, end, states
+from tests.support.user import REPOSITORY, TRELLIS
 
 PAGE = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
 POOL = "## With a worker pool"
@@ -47,13 +46,13 @@ class Ran(NamedTuple):
     said: str
 
 
-def commands(text: str) -> list[str]:
+def commands(text):
     """Return the commands of a page: lines that are indented by four spaces, outside of fences."""
     unfenced = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.findall(r"^    (\S.*)$", unfenced, flags=re.MULTILINE)
 
 
-def followed(user: User) -> Iterator[Ran]:
+def followed(user):
     """Run the commands of the page in their order, with Trellis up until the restore."""
     environment = user.environment | {"PATH": f"{TRELLIS.parent}:{os.environ['PATH']}"}
     with ExitStack() as stack:
@@ -81,7 +80,7 @@ def followed(user: User) -> Iterator[Ran]:
             yield Ran(command, done.returncode, done.stdout + done.stderr)
 
 
-def make_first_day(up: Up) -> None:
+def make_first_day(up):
     """Have the first day of the series come, which reserves all of it."""
     deployment = up.call("/deployments/name/release/monthly")["id"]
     state = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2026-01-01T03:00:00Z"}}
@@ -89,7 +88,7 @@ def make_first_day(up: Up) -> None:
     assert up.ended(run)["name"] == "monthly-2026-01-01"
 
 
-def stop_releases(up: Up) -> None:
+def stop_releases(up):
     """Have releases made that are stopped at level 3, whose shard cannot be written, and take away what is in the way."""
     today = datetime.now(UTC).date().isoformat()
     shards = up.user.folder / "home" / "shards"
@@ -110,7 +109,7 @@ def test_every_command_does_what_it_says(newcomer):
     """No command of the page fails, and what a reader is to see is there."""
     (newcomer.folder / "specs").mkdir()
     cheap = SPEC | {"privacy": SPEC["privacy"] | {"epsilon": 0.5}}
-    specs: dict[str, dict[str, Any]] = {
+    specs = {
         "commuting": {"keep_vault": True},
         "monthly": {"schedule": SCHEDULE | {"until": "2 releases"}},
         **{name: {"schedule": SCHEDULE} for name in STOPPED.values()},

@@ -2,8 +2,6 @@
 
 import re
 import shutil
-from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -22,11 +20,10 @@ PEOPLE = 20_000
 
 
 @pytest.fixture
-def ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def ids(tmp_path, monkeypatch):
     """Release a made-up country twice in the working directory, as the page has it, and return the releases."""
-    country = draw_country(
-        regions=3, provinces=6, municipalities=18, people=PEOPLE, generator=np.random.default_rng(13)
-    )
+    generator = np.random.default_rng(13)
+    country = draw_country(regions=3, provinces=6, municipalities=18, people=PEOPLE, generator=generator)
     write_country(country, tmp_path / "data")
     codes = country.codebook.get_column("province").unique(maintain_order=True)
     names = {"level": "province", "code": codes, "name": [f"Province {code}" for code in codes]}
@@ -41,9 +38,9 @@ def ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def ran(code: str) -> dict[str, Any]:
+def ran(code):
     """Run Python of the page, and return what it has named."""
-    names: dict[str, Any] = {}
+    names = {}
     exec(code, names)  # noqa: S102 (the page's own code)
     return names
 
@@ -75,9 +72,8 @@ def test_queries_of_the_page_return_what_it_shows(ids, capsys):
     assert len(answers) >= 5
     assert languages == {"sql", "python"}
     assert answers["A margin"]["workers"].sum() == PEOPLE
-    largest, named = (
-        answers[title] for title in ("The largest flows, with their intervals", "With the names of the areas")
-    )
+    titles = ("The largest flows, with their intervals", "With the names of the areas")
+    largest, named = (answers[title] for title in titles)
     for table in (largest, named):
         assert table.filter(pl.col("low") <= pl.col("count"), pl.col("count") <= pl.col("high")).height == table.height
     assert named["lives_in"].str.starts_with("Province 0").all()

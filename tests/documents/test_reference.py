@@ -31,7 +31,7 @@ def test_a_page_is_what_the_code_says(page):
 
 def test_every_key_table_and_column_is_explained():
     """Each class of spec and manifest says of each of its keys what it is, inherited ones included, and storage/database/schema.py of each column."""
-    models: list[type[BaseModel]] = [Spec, Manifest]
+    models = [Spec, Manifest]
     for model in models:
         for key, info in model.model_fields.items():
             models += [below for below in sections_in(info) if below not in models]

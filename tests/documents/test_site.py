@@ -19,12 +19,12 @@ FETCHED = {"src", "srcset", "data", "poster"}  # attributes whose address a brow
 class _Page(HTMLParser):
     """The assets that a browser fetches to show a page, and the classes of all its elements."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
         self.assets, self.classes = list[str](), set[str]()
         self.feed(text)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         given = {name: value or "" for name, value in attrs}
         self.classes |= set(given.get("class", "").split())
         self.assets += [given[name] for name in FETCHED & given.keys()]

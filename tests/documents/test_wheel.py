@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.heavy("pip builds a wheel and in
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory):
     """Build the wheel from a copy of what goes into it, so that the checkout keeps no trace of it."""
     folder = tmp_path_factory.mktemp("wheel")
     (folder / "source").mkdir()
@@ -57,7 +57,7 @@ def test_it_releases_a_country_by_itself(wheel, tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TRELLIS"))}
     environment["TRELLIS_HOME"] = str(tmp_path / "home")
 
-    def run(program: str, *arguments: str) -> str:
+    def run(program, *arguments):
         command = [str(alone / "bin" / program), *arguments]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

@@ -1,7 +1,5 @@
 """Pages are written in tests of pages: elsewhere the report and the explorer of a release are a word each, which saves a third of it."""
 
-from collections.abc import Iterator
-
 import pytest
 
 import flows.answers.verify
@@ -9,7 +7,7 @@ import tasks.folder.publish.task
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _short_pages(request: pytest.FixtureRequest) -> Iterator[None]:
+def _short_pages(request):
     """Write short pages, but in modules that say `WITH_PAGES = True`."""
     with pytest.MonkeyPatch.context() as patch:
         if not getattr(request.module, "WITH_PAGES", False):

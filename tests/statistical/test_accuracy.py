@@ -28,7 +28,7 @@ def test_a_second_pass_is_worth_what_is_said(kind, most):
 
     true = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(table.levels)][1:]
 
-    def means(mechanism: str, rho: float) -> dict[str, np.ndarray]:
+    def means(mechanism, rho):
         """Return the mean over runs of each measure of every level."""
         sigmas, found = [0.0, *[(tree.depth / rho) ** 0.5] * tree.depth], []
         for run in range(RUNS):

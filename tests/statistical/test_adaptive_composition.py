@@ -21,12 +21,7 @@ DELTA = 1e-7
 
 
 def real_delta(cap, left_at):
-    """Return the δ at the cap's ε that the worst choice of a moment comes to.
-
-    Args:
-        cap: on all releases.
-        left_at: from the ρ that is spent to the ε that a last mechanism may have.
-    """
+    """Return the δ at the cap's ε that the worst choice of a moment comes to; `left_at` leads from the ρ that is spent to the ε that is left."""
     top = float(cap.rho)
     spent = np.geomspace(top / 100, top, RELEASES)
     reach = cap.epsilon + 8 * math.sqrt(2 * top)

@@ -28,15 +28,7 @@ from flows.specification.file import load_spec
 from storage.database.connections import store
 from tasks.laws.law import Sampling
 from tasks.mechanisms import MECHANISMS
-from tests.support.attacks import (
-    FALSE_ALARM,
-    Claim,
-    Guesses,
-    learned,
-    log_evidence,
-    lower_bound,
-    rehearsed,
-)
+from tests.support.attacks import FALSE_ALARM, Claim, Guesses, learned, log_evidence, lower_bound, rehearsed
 from tests.support.laws import drawn_by
 from tests.support.spec import spec_in
 
@@ -51,10 +43,7 @@ RELEASES_PER_STORE = 50
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What is audited, by so many releases of either table.
-
-    With 260, half the noise of the Gaussian walks is noticed in all but one run of a thousand.
-    """
+    """What is audited, by so many releases of either table: with 260, half the noise of the Gaussian walks is noticed in all but one run of a thousand."""
 
     mechanism: str
     neighbours: str
@@ -179,7 +168,7 @@ def published(folder):
         yield from map(list, table.select(*ends, *columns).iter_rows())
 
     keys = [(), *((work,) for work in "ab"), *((home, work) for home in "ab" for work in "ab")]
-    found: dict[tuple[str, ...], list[int | None]] = {}
+    found = {}
     for level in range(3):
         for *codes, low, high, count in rows(folder / "counts" / f"level_{level}.parquet", "low", "high", "count"):
             found[tuple(codes)] = [count, low, high, count]
@@ -202,10 +191,8 @@ def tried(processes, folder, audit, claim, less, expected):
         place.mkdir()
     scales, false_alarm = scales_of(folder, audit, claim) / expected, FALSE_ALARM / len(ATTACKS)
     attack = rehearsed(audit.tables, scales, audit.law, claim, releases=audit.releases, false_alarm=false_alarm)
-    releases = [
-        processes.submit(release_often, str(place), audit, claim, extra, less)
-        for place, extra in zip(folders, audit.extra, strict=True)
-    ]
+    which = zip(folders, audit.extra, strict=True)
+    releases = [processes.submit(release_often, str(place), audit, claim, extra, less) for place, extra in which]
     one, other = (of.result() for of in releases)
     return shown_by(attack, claim, one, other), attack.power
 
@@ -285,19 +272,12 @@ GUESSED = 12  # of either table: few enough to go through all that can happen
 
 
 def of_all_guesses(one, other):
-    """Return the probability of every number of right and of wrong guesses, and the evidence against OF_GUESSES that each is.
-
-    Args:
-        one: how large a part of the guesses about the one table is right, and wrong.
-        other: of those about the other.
-    """
+    """Return the probability of every number of right and of wrong guesses about the one table and the other, and the evidence that each is."""
     numbers = np.arange(GUESSED + 1)
     rest = GUESSED - numbers[:, None] - numbers
     outcomes = np.stack([*np.meshgrid(numbers, numbers, indexing="ij"), np.maximum(rest, 0)], axis=-1)
-    laws = [
-        np.where(rest >= 0, stats.multinomial.pmf(outcomes, GUESSED, [right, wrong, 1 - right - wrong]), 0.0)
-        for right, wrong in (one, other)
-    ]
+    sides = [(right, wrong, 1 - right - wrong) for right, wrong in (one, other)]
+    laws = [np.where(rest >= 0, stats.multinomial.pmf(outcomes, GUESSED, of), 0.0) for of in sides]
     both = signal.convolve2d(*laws)
     right, wrong = np.indices(both.shape)
     possible = right + wrong <= 2 * GUESSED

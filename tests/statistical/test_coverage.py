@@ -96,7 +96,6 @@ def coverages(table, mechanism, law, fudge):
     bounds = measured_bounds(table.tree, tried.measured, tried.released, margins, [1] * len(SCALES))
     shares = {}
     for level, covered in enumerate(level_coverages(table.tree, true_levels(table), bounds)):
-        assert covered is not None
         assert covered["all"].cells == table.tree.possible_cells(level)
         for group in TRUE_COUNTS:
             share = covered[group].coverage

@@ -25,7 +25,7 @@ from tasks.accounting.allocation import scale_for
 from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
-from tasks.laws.law import LevelCost, LevelNoise, Sampler
+from tasks.laws.law import LevelCost, LevelNoise
 from tasks.laws.samplers import LARGEST_TABLE_SCALE
 from tasks.laws.thresholded import Thresholded, thresholded_for, thresholded_laplace
 from tasks.mechanisms import MECHANISMS
@@ -52,7 +52,7 @@ def above_threshold(true_counts, scale):
 
 
 LAWS = {law.name: law for law in (GAUSSIAN, LAPLACE)}
-SAMPLERS: dict[tuple[str, str], Sampler] = {  # a new sampler of a law inherits the tests
+SAMPLERS = {  # a new sampler of a law inherits the tests
     (law.name, name): sampling.draw for law in LAWS.values() for name, sampling in law.samplers.items()
 } | {(LAPLACE.name, "threshold"): above_threshold}
 SCALES = {GAUSSIAN.name: [0.7, 3.0, 40.0], LAPLACE.name: [0.5, 2.0, 25.0, 400.0]}

@@ -84,7 +84,7 @@ def furthest(name, neighbours, most, promised, exact, lengths):
 
 def promise_cells(name, lengths, promised):
     """Return, for every cell of a partition, the cells of the partition of the promise that have a leaf in it."""
-    met: dict[tuple, set] = {}
+    met = {}
     for node, cell in zip(cells_of(name, lengths), cells_of(name, promised), strict=True):
         met.setdefault(node, set()).add(cell)
     return [frozenset(cells) for cells in met.values()]
@@ -108,18 +108,15 @@ def trees(name, first):
     def of(reached):
         paths = [sorted({path[:own] for path in axis}) for axis, own in zip(UNIVERSES[name], reached, strict=True)]
         tree = universe_of(paths, alternate(reached, first)).tree
-        axes = (
-            replace(axis, level_names=tuple(f"{end} {own + 1}" for own in range(axis.depth)))
-            for end, axis in zip(AXES, tree.axes, strict=False)
-        )
+        ends = zip(AXES, tree.axes, strict=False)
+        axes = (replace(axis, level_names=tuple(f"{end} {own + 1}" for own in range(axis.depth))) for end, axis in ends)
         return Tree(tuple(axes), tree.steps)
 
     return of(depths), [of(reached) for reached in product(*(range(1, depth + 1) for depth in depths))]
 
 
-every_case = pytest.mark.parametrize(
-    ("neighbours", "most", "exact"), [(of, most, exact) for of, exact in RELATIONS for most in range(1, MOST + 1)]
-)
+every_case = [(of, most, exact) for of, exact in RELATIONS for most in range(1, MOST + 1)]
+every_case = pytest.mark.parametrize(("neighbours", "most", "exact"), every_case)
 both_trees = pytest.mark.parametrize("first", [1, 0], ids=["destination first", "origin first"])
 
 
@@ -246,7 +243,7 @@ def test_cells_below_a_node_are_counted_as_they_are(universes, data):
     universe = data.draw(universes)
     depths = [axis.depth for axis in universe.tree.axes]
     lengths, promised = (data.draw(st.tuples(*(st.integers(0, depth) for depth in depths))) for _ in range(2))
-    met: dict[tuple, set] = {}
+    met = {}
     for leaf in universe.leaves():
         node, cell = (tuple(path[:own] for path, own in zip(leaf, of, strict=True)) for of in (lengths, promised))
         met.setdefault(node, set()).add(cell)

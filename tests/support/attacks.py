@@ -37,10 +37,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Guesses:
-    """Guesses about as many releases of the one table as of the other: how many were right, and wrong, of how many.
-
-    The numbers may be arrays, of many audits at once.
-    """
+    """Guesses about as many releases of the one table as of the other, or of many audits at once: how many were right, and wrong, of how many."""
 
     right: NDArray[np.int64]
     wrong: NDArray[np.int64]
@@ -81,28 +78,20 @@ def log_evidence(guesses, claim, stakes=_STAKES):
 
 def lower_bound(guesses, delta, false_alarm):
     """Return a lower confidence bound on ε at δ: the least one that is not refuted, to two digits; 0 if nothing is shown."""
-    return next(
-        epsilon for epsilon in _EPSILONS if log_evidence(guesses, Claim(epsilon, delta)) < -math.log(false_alarm)
-    )
+    least = -math.log(false_alarm)
+    return next(epsilon for epsilon in _EPSILONS if log_evidence(guesses, Claim(epsilon, delta)) < least)
 
 
 def leaning(values, one, other, scales, law):
-    """Return by how much values, shape (…, counts), lean to the one table: the logarithm of the ratio of their probabilities.
-
-    Counts whose noise has the scale 0 are not looked at.
-    """
+    """Return by how much values, shape (…, counts), lean to the one table: the logarithm of the ratio of their probabilities, where there is noise."""
     seen = (scales > 0) & (one != other)
     log_probability, of = LAWS[law], scales[seen]
-    return (
-        log_probability(values[..., seen] - one[seen], of) - log_probability(values[..., seen] - other[seen], of)
-    ).sum(-1)
+    near, far = (log_probability(values[..., seen] - table[seen], of) for table in (one, other))
+    return (near - far).sum(-1)
 
 
 def learned(one, other, claim):
-    """Return what is guessed of half of the releases, by what the other half teaches.
-
-    It teaches a direction in all numbers that are published, the linear discriminant, and how far along it a guess is worth its risk.
-    """
+    """Return what is guessed of half of the releases by the linear discriminant of the other half, and by how far along it a guess is worth its risk."""
     half = len(one) // 2
     means = one[:half].mean(0), other[:half].mean(0)
     spread = np.cov(np.vstack([one[:half] - means[0], other[:half] - means[1]]).T) + _RIDGE * np.eye(one.shape[1])
@@ -127,9 +116,8 @@ class Attack:
 
     def guesses(self, one, other):
         """Return what is guessed from the counts of releases of either table, shape (releases, counts)."""
-        return guesses_of(
-            *(leaning(of, *self.tables, self.scales, self.law) for of in (one, other)), certain=self.certain
-        )
+        leanings = (leaning(of, *self.tables, self.scales, self.law) for of in (one, other))
+        return guesses_of(*leanings, certain=self.certain)
 
 
 def rehearsed(tables, scales, law, claim, *, releases, false_alarm):
@@ -143,9 +131,7 @@ def rehearsed(tables, scales, law, claim, *, releases, false_alarm):
         for of, true in zip(leanings, (one, other), strict=True):
             noisy = true + generator.choice(outcomes, of.shape, p=weights / weights.sum())
             of += leaning(noisy[..., None], one, other, scale, law)
-    tried = [
-        (log_evidence(guesses_of(*leanings, least), claim), least)
-        for least in (part * claim.epsilon for part in _CERTAIN)
-    ]
+    sure = [part * claim.epsilon for part in _CERTAIN]
+    tried = [(log_evidence(guesses_of(*leanings, least), claim), least) for least in sure]
     evidence, certain = max(tried, key=lambda of: float(of[0].mean()))
     return Attack(tables, scales, law, certain, float((evidence >= -math.log(false_alarm)).mean()))

@@ -5,12 +5,9 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "trellis-tests", "AWS_SECRET_ACCESS_KEY": "of-no-value-elsewhere"}
@@ -66,46 +63,6 @@ def moto(folder):
     command = [_program("moto_server"), "-H", "127.0.0.1", "-p", str(port)]
     with _run(command, folder / "log", dict(os.environ)), _made(f"http://127.0.0.1:{port}") as endpoint:
         yield Server(endpoint, folder)
-
-
-@contextmanager
-def overwriting(server):
-    """Run a proxy that takes the condition off each request, as servers do that know none, before one that checks no signature."""
-    host, _, port = server.endpoint.removeprefix("http://").partition(":")
-
-    class Proxy(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def pass_on(self):
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            headers = {name: value for name, value in self.headers.items() if name.lower() != "if-none-match"}
-            there = HTTPConnection(host, int(port))
-            there.request(self.command, self.path, body, headers)
-            answer = there.getresponse()
-            content = answer.read()
-            self.send_response(answer.status)
-            for name, value in answer.getheaders():
-                if name.lower() not in {"content-length", "transfer-encoding", "connection", "date", "server"}:
-                    self.send_header(name, value)
-            self.send_header("Content-Length", answer.getheader("Content-Length") or str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-            there.close()
-
-        do_GET = do_PUT = do_DELETE = do_HEAD = do_POST = pass_on  # noqa: N815 (names that the library asks for)
-
-        def log_message(self, *_):
-            """Print nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
-        proxy.daemon_threads = True
-        thread = threading.Thread(target=proxy.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield Server(f"http://127.0.0.1:{proxy.server_address[1]}", server.folder)
-        finally:
-            proxy.shutdown()
-            thread.join()
 
 
 def _program(name):

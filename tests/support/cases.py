@@ -41,11 +41,9 @@ def spec_of(name, table, **keys):
     spec = {"name": name, "dataset": name, "mechanism": "inftda", "privacy": privacy | spent, "budget": dict(spent)}
     count = {} if name == "rows" else {"count": "people"}
     return {
-        **spec,
-        "input": {"table": table, "origin": "home", "destination": "work", **count},
-        "keep_vault": True,
+        **spec, "input": {"table": table, "origin": "home", "destination": "work", **count}, "keep_vault": True,
         **keys,
-    }
+    }  # fmt: skip
 
 
 def country_of(people, seed):
@@ -68,11 +66,9 @@ def case_csv(folder):
     country.codebook.write_csv(folder / "codebook.csv")
     country.trips.write_csv(folder / "trips.csv")
     keys = spec_of(
-        "plain",
-        "trips.csv",
-        hierarchy={"table": "codebook.csv", "levels": AREAS},
+        "plain", "trips.csv", hierarchy={"table": "codebook.csv", "levels": AREAS},
         release={"tree": "destination", "finest": "municipality"},
-    )
+    )  # fmt: skip
     truth = truth_of(country.trips, country.codebook, country.codebook)
     return Case(keys, "dododo", {"origin": AREAS, "destination": AREAS}, truth)
 
@@ -84,11 +80,9 @@ def case_rows(folder):
     country.codebook.write_parquet(folder / "codebook.parquet")
     rows.sample(fraction=1.0, shuffle=True, seed=1).write_parquet(folder / "trips.parquet")
     keys = spec_of(
-        "rows",
-        "trips.parquet",
-        hierarchy={"table": "codebook.parquet", "levels": AREAS},
+        "rows", "trips.parquet", hierarchy={"table": "codebook.parquet", "levels": AREAS},
         release={"tree": "origin", "finest": "province"},
-    )
+    )  # fmt: skip
     truth = truth_of(country.trips, country.codebook, country.codebook)
     return Case(keys, "odod", {"origin": AREAS[:2], "destination": AREAS[:2]}, truth)
 
@@ -127,9 +121,8 @@ def case_paths(folder):
     areas.write_csv(folder / "areas.csv")
     renamed = {column: column.replace("origin", "from").replace("destination", "to") for column in truth.columns}
     truth.rename(renamed).rename({"count": "n"}).write_csv(folder / "trips.csv.gz", compression="gzip")
-    ends = {
-        end: [f"{column}_{level}" for level in "abc"] for end, column in (("origin", "from"), ("destination", "to"))
-    }
+    columns = {"origin": "from", "destination": "to"}.items()
+    ends = {end: [f"{column}_{level}" for level in "abc"] for end, column in columns}
     keys = spec_of(
         "paths",
         "trips.csv.gz",

@@ -9,16 +9,10 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.x509.oid import NameOID
 
 KEYS = {
-    "scheduler": "tls://10.0.0.5:8786",
-    "ca": "ca.pem",
-    "certificate": "home.pem",
-    "private_key": "home.key",
-    "mailbox": "s3://trellis-work/prod",
-    "s3": {"endpoint": "https://minio.example", "region": "eu-south-1"},
-    "key": "secret/mailbox.key",
-    "memory_per_worker": "4GB",
-    "lost_after": "60s",
-}
+    "scheduler": "tls://10.0.0.5:8786", "ca": "ca.pem", "certificate": "home.pem", "private_key": "home.key",
+    "mailbox": "s3://trellis-work/prod", "s3": {"endpoint": "https://minio.example", "region": "eu-south-1"},
+    "key": "secret/mailbox.key", "memory_per_worker": "4GB", "lost_after": "60s",
+}  # fmt: skip
 
 
 def certificate(begins, ends):

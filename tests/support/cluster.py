@@ -1,8 +1,4 @@
-"""A cluster on this machine: a scheduler and workers as processes of their own, under mutual TLS, with a mailbox.
-
-This file is also the program of a worker whose noise and whose chunks a test chooses, and which kills or stops itself where a
-test says so.
-"""
+"""A cluster on this machine, a scheduler, workers under mutual TLS and a mailbox; and the program of a worker that draws, or dies, as a test says."""
 
 import os
 import shutil
@@ -58,9 +54,8 @@ class Authority:
     def write(self, folder):
         """Write `ca.pem`, `home.pem` and `home.key` of a machine to a folder."""
         key, pem = generate_private_key(SECP256R1()), serialization.Encoding.PEM
-        made = self._signed(
-            _named("machine"), key, x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-        )
+        name = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+        made = self._signed(_named("machine"), key, name)
         plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         _write(folder / "ca.pem", self.certificate.public_bytes(pem))
         _write(folder / "home.pem", made.public_bytes(pem))
@@ -250,21 +245,6 @@ def count_bytes(to):
 
     FolderPlace.put_new = noted(FolderPlace.put_new)
     FolderPlace.get = noted(FolderPlace.get)
-
-
-def write_many(folder):
-    """Write a country with little to draw and many orders to do it with, and return the path of its spec."""
-    import numpy as np
-
-    import flows.cluster.cluster
-    import tasks.tree.branches
-    from flows.synthetic import write_ready
-    from tasks.synthesize.country import draw_country
-
-    tasks.tree.branches.BRANCH_CELLS, flows.cluster.cluster.BRANCHES_PER_WORKER = 20, 24
-    generator = np.random.default_rng(1)
-    country = draw_country(regions=4, provinces=8, municipalities=40, people=2000, generator=generator)
-    return write_ready(country, folder, "many", "many", epsilon=4.0)
 
 
 def draw_noise_of_the_cell(mechanism):

@@ -20,17 +20,10 @@ def level_result(level, measured, **known):
 def results_of(results, **other):
     """Return the results of mechanisms over as many levels as the first of them has, with other values."""
     values = {
-        "name": "jobs",
-        "dataset": "people",
-        "neighbours": "substitution",
-        "delta": 1e-8,
-        "runs": 3,
-        "confidence": 0.9,
+        "name": "jobs", "dataset": "people", "neighbours": "substitution", "delta": 1e-8, "runs": 3, "confidence": 0.9,
         "levels": [ComparedLevel(of.level, {}, None, 0) for of in results[0].levels],
-        "refused": {},
-        "notes": {},
-        "folder": "out",
-    }
+        "refused": {}, "notes": {}, "folder": "out",
+    }  # fmt: skip
     return TrialResults(results=results, **values | other)
 
 

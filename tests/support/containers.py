@@ -8,6 +8,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,8 @@ class Podman:
 
     def run(self, *arguments, check=True):
         """Run a podman command to its end."""
-        done = subprocess.run(
-            ["podman", *arguments], cwd=REPOSITORY, env=self.environment, capture_output=True, text=True, check=False
-        )
+        run = partial(subprocess.run, capture_output=True, text=True, check=False)
+        done = run(["podman", *arguments], cwd=REPOSITORY, env=self.environment)
         assert not check or done.returncode == 0, f"{arguments}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         return done
 
@@ -64,9 +64,8 @@ def podman():
         engine = _engine(Path(name))
         try:
             engine = _with_bases(engine)
-            engine.run(
-                *["build", "--file", "deployments/Containerfile", "--tag", IMAGE, *_as_pip_is_set_here(engine)], "."
-            )
+            build = ["build", "--file", "deployments/Containerfile", "--tag", IMAGE]
+            engine.run(*build, *_as_pip_is_set_here(engine), ".")
             yield engine
         finally:
             engine.run("container", "rm", "--all", "--force", "--time=0", check=False)
@@ -115,16 +114,11 @@ def _with_bases(engine):
             pytest.skip(f"no container: no registry gives {PYTHON}, and mmdebstrap is not installed")
         file = engine.folder / "debian.tar"
         packages = "--include=python3,python3-venv,postgresql"
-        made = subprocess.run(
-            ["mmdebstrap", "--quiet", "--variant=apt", packages, "bookworm", file],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = ["mmdebstrap", "--quiet", "--variant=apt", packages, "bookworm", file]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
         if made.returncode:
-            pytest.skip(
-                f"no container: no registry and no mirror of Debian gives what it begins with: {made.stderr[-500:]}"
-            )
+            why = "no registry and no mirror of Debian gives what it begins with"
+            pytest.skip(f"no container: {why}: {made.stderr[-500:]}")
         engine.run("import", "--quiet", file, PYTHON)
         engine.run("tag", PYTHON, POSTGRESQL)
         file.unlink()

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from shapely.geometry import box, mapping
 
-from flows.answers.query import QueryAnswer, query_answer
+from flows.answers.query import query_answer
 from flows.api import release
 from storage.database.connections import store
 from tests.support.spec import spec_in
@@ -47,10 +47,8 @@ def land_released(folder, of_areas, /, **keys):
     areas = [(town[:2], COUNTIES[int(town[:2]) - 1], town, NAMES[town]) for town in TOWNS]
     pl.DataFrame(areas, ["county", "county_name", "town", "town_name"], orient="row").write_csv(folder / "areas.csv")
     squares = [box(n % COLUMNS, 50 - n // COLUMNS, n % COLUMNS + 1, 51 - n // COLUMNS) for n in range(len(TOWNS))]
-    features = [
-        {"type": "Feature", "properties": {"code": town}, "geometry": mapping(square)}
-        for town, square in zip(TOWNS, squares, strict=True)
-    ]
+    drawn = zip(TOWNS, squares, strict=True)
+    features = [{"type": "Feature", "properties": {"code": town}, "geometry": mapping(of)} for town, of in drawn]
     (folder / "towns.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
     chance = np.random.default_rng(7)
     shares = chance.pareto(0.7, len(TOWNS) ** 2)
@@ -65,6 +63,4 @@ def land_released(folder, of_areas, /, **keys):
 
 def asked(folder, where):
     """Return what `trellis query` answers."""
-    found = query_answer(folder, None, None, [f"{axis}={area}" for axis, area in where.items()], simultaneous=False)
-    assert isinstance(found, QueryAnswer)
-    return found
+    return query_answer(folder, None, None, [f"{axis}={area}" for axis, area in where.items()], simultaneous=False)

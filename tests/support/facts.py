@@ -20,20 +20,10 @@ ENDS = ("origin", "destination")
 
 
 PRIVACY = Privacy(
-    unit="one job",
-    neighbours="substitution",
-    max_records_per_unit=1,
-    exact_records_per_unit=True,
-    distinct=None,
-    bounded_by="promise",
-    epsilon=1.0,
-    delta=1e-8,
-    rho=0.02,
-    accountant="pld",
-    sampler="opendp",
-    tau=0.0,
+    unit="one job", neighbours="substitution", max_records_per_unit=1, exact_records_per_unit=True, distinct=None,
+    bounded_by="promise", epsilon=1.0, delta=1e-8, rho=0.02, accountant="pld", sampler="opendp", tau=0.0,
     statement="(1, 1e-08)-differentially private for one job.",
-)
+)  # fmt: skip
 
 
 def tree_of_trips(axis_of, depth, areas=2, codes=""):

@@ -75,16 +75,10 @@ def features_of(codes, **keys):
     """Return the keys of a release of features with so many codes, or a whole domain, each, in this order."""
     domains = {name: {"values": of} if isinstance(of, int) else of for name, of in codes.items()}
     return {
-        "name": "planned",
-        "dataset": "made-up",
-        "input": {"table": "people.csv", "features": [*codes]},
-        "hierarchy": domains,
-        "release": {"order": [*codes]},
-        "privacy": PRIVACY,
-        "budget": {"epsilon": 10.0, "delta": 1e-7},
-        "mechanism": "inftda",
-        **keys,
-    }
+        "name": "planned", "dataset": "made-up", "input": {"table": "people.csv", "features": [*codes]},
+        "hierarchy": domains, "release": {"order": [*codes]}, "privacy": PRIVACY,
+        "budget": {"epsilon": 10.0, "delta": 1e-7}, "mechanism": "inftda", **keys,
+    }  # fmt: skip
 
 
 def planned_of(folder, keys, changes=None):

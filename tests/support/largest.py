@@ -39,10 +39,7 @@ def changes(allocation, rho):
 
 
 def exhaustive(allocation, delta, epsilons, step=2e-4):
-    """Yield the largest ρ of each ε, the largest first, to a relative step, going down through all ρ; a measured total is in the first place.
-
-    A larger ε allows no smaller ρ. So the search for one ε begins where that for the next larger one has ended.
-    """
+    """Yield the largest ρ of each ε, the largest first, by one search down through all ρ, since a larger ε allows no smaller ρ; a measured total is first."""
     rho = 2 * epsilons[0] + 10
     for epsilon in epsilons:
         while not _holds(allocation, rho, epsilon, delta):

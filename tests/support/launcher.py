@@ -176,10 +176,7 @@ def _telling(written):
 
 
 def make(spec, output, release_id, kill_at="", *, hold=False):
-    """Make a release, unless killed at a moment before; return the moments that it has come by, in their order.
-
-    The store may be held open all the time, so that all that is committed is in the write-ahead log.
-    """
+    """Make a release, unless killed at a moment before, with the store held open or not; return the moments that it has come by, in their order."""
     durable = Durable(kill_at)
     durable.watch()
     plan = make_plan(load_spec(Path(spec)))
@@ -190,10 +187,7 @@ def make(spec, output, release_id, kill_at="", *, hold=False):
 
 
 def finish(release_id, sampler, mechanism="inftda"):
-    """Finish a release by its sampler, the only one that there is here; return level, branch and number of cells of all that it drew.
-
-    The store is kept open meanwhile, since opening it is most of the time.
-    """
+    """Finish a release by its sampler, the only one that there is here, with the store kept open; return level, branch and cells of all that it drew."""
     claimed = MECHANISMS[mechanism].default_law.samplers[sampler]
     draws = Draws(sampler=claimed.draw)
     MECHANISMS[mechanism] = drawn_by(mechanism, {sampler: Sampling(draws.sample, claimed.tau)})
@@ -281,12 +275,9 @@ def launcher():
     """Start the warm process of this test process, which ends with it."""
     few_threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-m", __spec__.name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-m", __spec__.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env=os.environ | few_threads | {"PYTHONPATH": str(REPOSITORY)},
-    )
+    )  # fmt: skip
     atexit.register(process.communicate)
     return Launcher(process)
 

@@ -23,14 +23,7 @@ def drawn_by(mechanism, samplers, law=None):
 
 
 def sampler_of(law, *seed, reach=150, first=0):
-    """Return a sampler that adds noise of a law, drawn from a list of its probabilities.
-
-    Args:
-        law: its name.
-        seed: of all calls; each, a level or a part of it, has a number of its own besides, from `first` on.
-        reach: the furthest noise.
-        first: that of the first call.
-    """
+    """Return a sampler that adds noise of a law up to a reach; each call, a level or a part of it, has a number besides the seed, from `first` on."""
     calls = count(first)
 
     def sample(true_counts, scale):

@@ -1,8 +1,4 @@
-"""Published folders that tests share: some twenty small releases, each made once for a whole run, by the worker that first asks for it.
-
-The rows below are a covering array over what a release can be; tests/unit/test_library.py says which pairs no row has, and why. A test
-reads a folder of the library as it is, and copies the one that it spoils.
-"""
+"""Published folders that tests share, each made once for a run: a covering array of what a release can be. A test copies the folder that it spoils."""
 
 import fcntl
 import html
@@ -84,11 +80,8 @@ _VIEWS = {
     ("margins", "trips"): {"views": "margins"},
 }
 _OF_HOMES = {"listed homes": LISTED, "homes by tenure": TENURE}
-MODES = [
-    "bike",
-    "bus",
-    "car/x",
-]  # of trips by mode, at four hours, in the order and with the views that Trellis chooses
+# of trips by mode, at four hours, in the order and with the views that Trellis chooses
+MODES = ["bike", "bus", "car/x"]
 _PAGES = {name: getattr(tasks.folder.publish.task, name) for name in ("report", "explorer", "warm_up")}
 
 

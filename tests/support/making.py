@@ -191,7 +191,5 @@ def levels_of(release):
 def sealed_of(release):
     """Return the sealed noisy counts of levels 0 to T, in the order of the tree."""
     job = stored_job(release.id)
-    return [
-        np.concatenate([part for branch in job.record.branches_of(level) for part in job.noisy(level, branch)])
-        for level in range(len(release.levels))
-    ]
+    parts = [[job.noisy(level, name) for name in job.record.branches_of(level)] for level in range(len(release.levels))]
+    return [np.concatenate([part for of in of_level for part in of]) for of_level in parts]

@@ -57,10 +57,7 @@ class Taken:
 
 
 def filled(server, rows, pairs, folder):
-    """Make a codebook, and a table of so many rows that have so many pairs of zones; return a spec of theirs in a folder.
-
-    Row n, from 1, counts 1 + n mod 3 records.
-    """
+    """Make a codebook, and a table whose row n, from 1, counts 1 + n mod 3 records of so many pairs of zones; return a spec of theirs in a folder."""
     server.run(
         "CREATE TABLE zones AS SELECT lpad((n / 50)::text, 3, '0') AS district, lpad(n::text, 5, '0') AS zone"
         f" FROM generate_series(0, {_ZONES - 1}) AS n",
@@ -93,13 +90,8 @@ def filled_files(files, rows, pairs, folder):
 
 def taken(spec, step):
     """Run a step in a process of its own, and return what it took."""
-    environment = {
-        **os.environ,
-        "PGUSER": USER,
-        "PGPASSWORD": PASSWORD,
-        "PYTHONPATH": str(REPOSITORY),
-        "TRELLIS_HOME": str(spec.parent / "home"),
-    }
+    place = {"PYTHONPATH": str(REPOSITORY), "TRELLIS_HOME": str(spec.parent / "home")}
+    environment = os.environ | {"PGUSER": USER, "PGPASSWORD": PASSWORD} | place
     command = [sys.executable, "-c", _STEP, spec, step, str(DUCKDB)]
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     seconds, peak, records = done.stdout.split()

@@ -1,7 +1,4 @@
-"""Mutants: faults that are put into a copy of the code, one at a time. The test that is named beside each must fail.
-
-`make mutants` runs them all; `python -m tests.support.mutants WORD` those whose file or test contains a word. tests/mutants.toml lists them.
-"""
+"""Mutants, faults that are put into a copy of the code one at a time: `make mutants` runs them all, `python -m tests.support.mutants WORD` those of a file or test."""
 
 import argparse
 import os

@@ -12,14 +12,7 @@ RELATIONS = [(ADD_REMOVE, False), (SUBSTITUTION, True), (SUBSTITUTION, False)]  
 
 
 def contributions(leaves, most, *, exact=False, cells=None):
-    """Return the counts of every leaf, a row for all that a unit may contribute.
-
-    Args:
-        leaves: how many.
-        most: records of a unit at most, or exactly.
-        exact: whether exactly.
-        cells: of each leaf, the cell in which a unit has one record at most; None without that promise.
-    """
+    """Return the counts of every leaf, a row for all that a unit may contribute: `most` records, or exactly so many, one of each cell if there are cells."""
     rows = [
         np.bincount(np.array(chosen, dtype=np.int64), minlength=leaves)
         for size in range(most if exact else 0, most + 1)

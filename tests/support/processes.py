@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,10 +76,8 @@ def ran(*command, **options):
 
 def at_once(code, *arguments):
     """Start a process for each list of arguments, tell all to go once they are ready, and return the words of each."""
-    children = [
-        subprocess.Popen([sys.executable, "-c", code, *of], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for of in arguments
-    ]
+    run = partial(subprocess.Popen, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    children = [run([sys.executable, "-c", code, *of]) for of in arguments]
     for child in children:
         assert child.stdout.readline() == "ready\n"
     for child in children:

@@ -29,9 +29,8 @@ class ProcessorTime:
 
     def __init__(self):
         """Begin to count."""
-        self.last = self.of_test = (
-            0.0  # the time up to which tests have been counted, and that of the test that runs now
-        )
+        # the time up to which tests have been counted, and that of the test that runs now
+        self.last = self.of_test = 0.0
         self.by_test = defaultdict(float)
 
     def pytest_collection_finish(self):

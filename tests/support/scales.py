@@ -69,10 +69,6 @@ def _level_of_scale(tree, level, scale, law, *, is_summed):
     moved = sensitivity_of("substitution", 1, is_root=level == 0)
     cost = law.cost(scale, 0, moved)
     return replace(
-        plain,
-        rho=Fraction(cost.rho),
-        l2_sensitivity_squared=moved.l2_squared if law.costs_rho else 0,
-        mechanism=law.name,
-        epsilon=cost.epsilon,
-        scale=LevelNoise(law, scale).stated_scale,
-    )
+        plain, rho=Fraction(cost.rho), l2_sensitivity_squared=moved.l2_squared if law.costs_rho else 0,
+        mechanism=law.name, epsilon=cost.epsilon, scale=LevelNoise(law, scale).stated_scale,
+    )  # fmt: skip

@@ -1,7 +1,4 @@
-"""Noise without chance: in a test's own process the table sampler takes its bits from a generator that the test's name seeds.
-
-All else of the sampler is as it is. Tests of samplers and audits keep the system's bits.
-"""
+"""Noise without chance: in a test's own process the table sampler takes its bits from a generator that the test's name seeds; samplers and audits keep the system's."""
 
 from threading import Lock
 from zlib import crc32

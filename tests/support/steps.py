@@ -42,16 +42,11 @@ def mechanisms(draw):
     if cells != "survivors":
         return Mechanism("made_up", EVERY_CELL, finest_level, cells, repair={}, finish=AddUp())
     second_pass, shrinks = MECHANISMS["inftda_reconciled"].second_pass, MECHANISMS["inftda_shrunk"].shrinks
+    finishes = [None, second_pass, shrinks, Calibrate(), Calibrate(second_pass), Calibrate(shrinks)]
     return Mechanism(
-        name="made_up",
-        laws=EVERY_CELL,
-        views=every_level,
-        cells=cells,
-        repair={"any": nearest_in_chebyshev},
-        finish=draw(
-            st.sampled_from([None, second_pass, shrinks, Calibrate(), Calibrate(second_pass), Calibrate(shrinks)])
-        ),
-    )
+        name="made_up", laws=EVERY_CELL, views=every_level, cells=cells, repair={"any": nearest_in_chebyshev},
+        finish=draw(st.sampled_from(finishes)),
+    )  # fmt: skip
 
 
 def new_record(mechanism, depth, exact=0):
@@ -133,10 +128,8 @@ class Followed:
             return
         parent = "" if step.branch == TRUNK else step.branch
         names = [branch_name(number, parent) for number in range(len(parts))]
-        new = {
-            name: Branch(name, step.branch, step.level, of.start, of.stop, {})
-            for name, of in zip(names, parts, strict=True)
-        }
+        named = zip(names, parts, strict=True)
+        new = {name: Branch(name, step.branch, step.level, of.start, of.stop, {}) for name, of in named}
         branches = {**self.record.branches, **new}
         self.record = replace(self.record, branches={name: branches[name] for name in sorted(branches)})
 
@@ -206,23 +199,8 @@ def slices(nodes, random):
 
 
 TERMS = Terms(
-    axes=("home",),
-    steps=(0,),
-    mechanism="made_up",
-    priority=None,
-    sampler="opendp",
-    keep_vault=False,
-    keep_noisy_counts=True,
-    published_spec={},
-    unprotected=(),
-    codebooks={},
-    unlisted=(),
-    waived=(),
-    csv=None,
-    records=False,
-    noisy_counts=None,
-    intervals=Intervals(confidence=0.9),
-    privacy=PRIVACY,
-    run=RunTerms("threads", None),
-    files=FileTerms("spec.yaml", {}),
-)
+    axes=("home",), steps=(0,), mechanism="made_up", priority=None, sampler="opendp", keep_vault=False,
+    keep_noisy_counts=True, published_spec={}, unprotected=(), codebooks={}, unlisted=(), waived=(), csv=None,
+    records=False, noisy_counts=None, intervals=Intervals(confidence=0.9), privacy=PRIVACY,
+    run=RunTerms("threads", None), files=FileTerms("spec.yaml", {}),
+)  # fmt: skip

@@ -116,16 +116,7 @@ class Place:
         return name
 
     def spec(self, name="trips", *, codebook="codebook.csv", levels=LEVELS, finest="", also=None, **columns):
-        """Write a spec, and return its path.
-
-        Args:
-            name: of the spec and its dataset.
-            codebook: the public table.
-            levels: its columns.
-            finest: the released level, the last one if left out.
-            also: other keys; those of `privacy` beside the usual ones, of which None takes one out.
-            columns: keys of `input` beside the usual ones; likewise.
-        """
+        """Write a spec with other keys, of which None takes one of `privacy` or `input` out, and return its path."""
         of_input = {"table": "trips.csv", "origin": "home", "destination": "work", "count": "people"} | columns
         keys = SPEC | {
             "name": name,
@@ -184,11 +175,7 @@ class Place:
         reserve_release(new_release(plan), plan)
 
     def refusal(self, capfd, *, released=False, **changes):
-        """Read a table that is refused, in memory or for a release; return the error and what was said on the terminal.
-
-        Checks what holds of every refusal: it names a field and says so in one line, shows no confidential value, says
-        nothing on stdout and at most how many are at fault on stderr; and of a release, that it touches nothing.
-        """
+        """Return the error of a table that is refused and what was said on the terminal: by its field, in one line, without a value; nothing was touched."""
         with pytest.raises(InputError) as caught:
             self.release(**changes) if released else [self.records(**changes), self.ingested(**changes)]
         error, (stdout, stderr) = caught.value, capfd.readouterr()

@@ -62,9 +62,8 @@ class Universe:
 def axis_of(name, paths):
     """Return an axis from paths of codes; one with the name of an end of trips is that end."""
     levels = [f"level_{level}" for level in range(1, len(paths[0]) + 1)]
-    return axis_from_codebook(
-        name, pl.DataFrame(list(paths), schema=levels, orient="row").sort(levels), ROLES.get(name)
-    )
+    table = pl.DataFrame(list(paths), schema=levels, orient="row").sort(levels)
+    return axis_from_codebook(name, table, ROLES.get(name))
 
 
 def universe_of(paths, steps):

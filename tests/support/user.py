@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -30,7 +31,6 @@ class Said:
     def json(self):
         """Return the one JSON object on stdout, having checked that nothing else is there."""
         answer = json.loads(self.stdout)
-        assert isinstance(answer, dict)
         assert self.stdout.count("\n") == 1
         return answer
 
@@ -60,9 +60,8 @@ class User:
     def start(self, *arguments, **variables):
         """Start a command in the folder."""
         command, environment, pipe = [str(TRELLIS), *arguments], self.environment | variables, subprocess.PIPE
-        return subprocess.Popen(
-            command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
-        )
+        run = partial(subprocess.Popen, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+        return run(command, cwd=self.folder, env=environment)
 
     def run(self, *arguments, **variables):
         """Run a command in the folder, to its end: warm, or cold where variables change what is read at a start."""

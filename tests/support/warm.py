@@ -1,8 +1,4 @@
-"""The command line without its start: a process that has imported everything forks a child for each command.
-
-A cold start spends two to five seconds of processor time on imports. The child is otherwise a process of its own, as a shell would start
-it. This file is also the program of the warm process, which starts no thread and opens nothing itself.
-"""
+"""The command line without its start: this process imports everything once, without a thread, and forks a child for each command."""
 
 import atexit
 import gc
@@ -84,12 +80,9 @@ def _warm_process():
     """Start the warm process of this test process, which ends with it."""
     here = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "TRELLIS_"))}
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__],
-        stdin=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
+        [sys.executable, "-m", __name__], stdin=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
         env=here | FEW_THREADS,
-    )
+    )  # fmt: skip
     atexit.register(process.communicate)
     return process
 

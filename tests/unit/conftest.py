@@ -6,7 +6,7 @@ import pytest
 
 PROCESSES = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "os.exec"}
 
-_watched: list[str] = []  # the unit test that runs now, if one does
+_watched = []  # the unit test that runs now, if one does
 
 
 def _refuse_processes(event, _):

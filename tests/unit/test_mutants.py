@@ -24,12 +24,12 @@ def test_a_mutant_is_another_program_with_a_test(mutant):
 
 
 @cache
-def parsed(path: str) -> ast.Module:
+def parsed(path):
     """Return a file of the project as Python reads it."""
     return ast.parse((ROOT / path).read_text(encoding="utf-8"))
 
 
-def is_thorough(module: ast.Module, test: str) -> bool:
+def is_thorough(module, test):
     """Return whether only `make test-all` runs a test, or a whole module."""
     marks = [
         node.value if isinstance(node, ast.Assign) else node.decorator_list

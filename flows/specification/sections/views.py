@@ -6,7 +6,7 @@ A view has a name, and the level of each axis that is not left out.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from itertools import combinations, product
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -53,6 +53,8 @@ def pairs_beside_levels(
 
 
 MARGINS, ATTRIBUTES, NO_VIEWS = "margins", "attributes", "none"
+_MOST_PAIRED = 3  # attributes of which all pairs are views by default
+
 LEAVES, TREE = "leaves", "tree"  # what `privacy.split` calls what is measured beside views
 
 # pydantic adds these names to the path of an error
@@ -97,12 +99,13 @@ def margin_views(levels: Mapping[str, Sequence[str]], flat: frozenset[str]) -> d
 def attribute_views(
     levels: Mapping[str, Sequence[str]], flat: frozenset[str], ends: Sequence[str]
 ) -> dict[str, dict[str, str]]:
-    """Return the views that `views: attributes` stands for: `margin_views`, and each attribute by the coarsest level of each end."""
+    """Return the views that `views: attributes` stands for: `margin_views`, each attribute by the coarsest level of each end, and pairs of a few attributes."""
+    attributes = [axis for axis in levels if axis not in ends]
+    pairs = combinations(attributes, 2) if ends and len(attributes) <= _MOST_PAIRED else ()
     views = margin_views(levels, flat)
-    for end, axis in product(ends, [axis for axis in levels if axis not in ends]):
-        coarsest, finest = levels[end][0], levels[axis][-1]
-        name = f"{column_name(end, coarsest, flat)}_by_{column_name(axis, finest, flat)}"
-        views[name] = {end: coarsest, axis: finest}
+    for one, other in (*product(ends, attributes), *pairs):
+        view = {one: levels[one][0 if one in ends else -1], other: levels[other][-1]}
+        views["_by_".join(column_name(axis, level, flat) for axis, level in view.items())] = view
     return views
 
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import duckdb
-
 from flows.specification.explanations import Model, describe_default, explanation, section_of
 from flows.specification.keys import Spec
 from flows.specification.sections.hierarchy import Hierarchy, Values
@@ -34,7 +32,7 @@ from tasks.ingest.sources.csv_files import Dialect, OtherDialect
 from tasks.ingest.sources.databases import Relation
 from tasks.ingest.sources.files import FileTable
 from tasks.ingest.sources.locations import table_at
-from tasks.ingest.tables import Table, check_columns, opened
+from tasks.ingest.tables import Table, check_columns, opened, reader
 
 SCHEMA = Path(__file__).parents[1] / "spec.schema.json"  # by which editors complete and check a spec
 
@@ -142,13 +140,13 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
 
 def _names(table: Table) -> tuple[list[str], list[str]]:
     """Return the names of columns that no other column has, and those of all, blank ones too."""
-    with duckdb.connect() as con, opened(con, table) as rows:
+    with reader(table) as con, opened(con, table) as rows:
         return rows.distinct, [name.strip() for name in rows.header or rows.names]
 
 
 def _refuse_repeated(table: Table) -> None:
     """Refuse a table that has columns of one name."""
-    with duckdb.connect() as con, opened(con, table) as rows:
+    with reader(table) as con, opened(con, table) as rows:
         for name in rows.names:
             check_columns(table, rows, [name])
 
@@ -178,7 +176,7 @@ def _written(field: str, location: str, dialect: Dialect | None = None) -> tuple
     """Return a table, and the keys of `csv` with which its header can be read; none where it needs none."""
     table = table_at(field, location, Path.cwd(), dialect)
     try:
-        with duckdb.connect() as con, opened(con, table):
+        with reader(table) as con, opened(con, table):
             keys = {key: getattr(dialect, key, None) for key in ("separator", "encoding")}
             return table, {key: value for key, value in keys.items() if value not in {None, ","}}
     except OtherDialect as fault:  # with which it is decoded, or has more names

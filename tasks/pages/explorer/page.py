@@ -61,6 +61,7 @@ _SCRIPTS = (  # each imports from those before it
     "charts",
     "views",
     "areas",
+    "noise",
     "tables",
     "state",
     "lists",

@@ -1,31 +1,29 @@
-"""What the page needs to add areas up: what was measured of the cells of its tables, how far the noise of sums goes, and all ranges."""
+"""What the page needs to add areas up: what was measured of the cells of its tables, and of those above them, and all ranges."""
 
-import math
 from typing import Any
 
 import numpy as np
 
-from storage.tables import HIGH, LOW
+from storage.tables import HIGH, LOW, NOISY
 from tasks.released.boxes import Boxes
 from tasks.released.estimate import Estimate, Measured
 from tasks.tree.axis import AxisLevels, IntArray
-from tasks.uncertainty.intervals import above_share, sum_margins
+from tasks.tree.keys import packed
 
-_FEW_DRAWS, _WIDER = 16, 1.2  # numbers of draws that are listed: all up to this, and beyond each by this factor
 _MOST_DRAWS = 10**15  # of the cells of a table: the noise of more says nothing of their sum
-_SHARES = (1, 2, 3, 4, 5, 6, 8)  # numbers of sums whose intervals share the probability
+_MOST_ABOVE = 100_000  # measured cells of all levels above those that are added up
+MOST_NUMBERED = 2**53  # cells that have numbers in a script
 _MOST_RANGES = 50_000  # of all tables together, and of 316 codes
 _ONE_BY_ONE = 50  # for how many ranges one stands of which the leaves lie apart in a tree of several axes
 
 
 class Sums:
-    """What the tables of a page share: margins by what was measured, and the dropped cells above them."""
+    """What the tables of a page share: the noise of what was measured, and the measured cells of levels above it."""
 
     def __init__(self, estimate: Estimate) -> None:
         """Gather nothing yet."""
         self._estimate, self._room = estimate, _MOST_RANGES
-        self._parts, self._dropped = dict[int, tuple[Measured, int]](), dict[tuple[int, int], int]()
-        self._under = {tuple[int, ...](): 0}  # what several boxes lie under, and its number
+        self._parts, self._walked = set[int](), 0
 
     def of_table(self, boxes: Boxes, count: IntArray) -> dict[str, Any]:
         """Return what a table of all its cells says for sums over them: `measured` of its cells, or the ends of all `ranges` of one axis."""
@@ -37,23 +35,14 @@ class Sums:
         return {"measured": measured and self._measured(measured), "ranges": ranges}
 
     def _measured(self, measured: Measured) -> dict[str, Any]:
-        under = np.zeros(len(measured.draws), dtype=np.int64)
-        for box, cells in measured.dropped.items():
-            numbers = tuple(self._dropped.setdefault(cell, len(self._dropped)) for cell in cells)
-            under[box] = self._under.setdefault(numbers, len(self._under))
-        parts, number = self._estimate.source.parts, measured.part
-        if measured.possible is None:  # independent draws of one law are added up, wherever they were measured
-            number = next((own for own in self._parts if parts[own].noise == parts[number].noise), number)
-        known, most = self._parts.get(number, (measured, 0))
-        self._parts[number] = known, most + _most_draws(measured)
-        possible = None if measured.possible is None else _in_short(measured.possible)
+        self._parts.add(measured.part)
+        if measured.possible is not None:
+            self._walked = max(self._walked, measured.part)
         return {
-            "part": number,
+            "part": measured.part,
             "noisy": measured.noisy.tolist(),
-            # of cells of one draw, what lies under a dropped cell has none
-            "draws": None if possible == 1 else _in_short(measured.draws),
-            "possible": possible,
-            "under": under.tolist() if measured.dropped else None,
+            "draws": _in_short(measured.draws),
+            "possible": None if measured.possible is None else _in_short(measured.possible),
         }
 
     def _ranges(self, levels: AxisLevels, axis: int, count: IntArray) -> dict[str, Any] | None:
@@ -74,32 +63,36 @@ class Sums:
         return {"axis": axis, **{end: of.ravel().tolist() for end, of in zip((LOW, HIGH), ends, strict=True)}}
 
     def shared(self) -> dict[str, Any]:
-        """Return what all tables share: of each part the margins by numbers of draws and of sums that share the probability, the most that each dropped cell counts."""
-        source = self._estimate.source
-        margins = dict[str, dict[str, Any]]()
-        for number, (measured, most) in sorted(self._parts.items()):
-            noise, draws = source.parts[number].noise, [*range(1, min(most, _FEW_DRAWS) + 1)]
-            while draws and draws[-1] < most:
-                draws.append(math.ceil(draws[-1] * _WIDER))
-            z = [sum_margins(noise, np.array(draws), measured.tail(share)).tolist() for share in _SHARES]
-            margins[str(number)] = {"draws": draws, "z": z}
+        """Return what all tables share: the noise of parts, and where a tree was walked the measured cells of the levels above."""
+        source, walked = self._estimate.source, bool(self._walked)
+        parts = [part.level for part in source.levels] if walked else sorted(self._parts)
+        noises = {number: source.parts[number].noise for number in parts}
         return {
-            "margins": margins,
-            "shares": list(_SHARES),
-            "walked": any(measured.possible is not None for measured, _ in self._parts.values()),
-            "dropped": [self._cap(*cell) for cell in self._dropped],
-            "under": [list(numbers) for numbers in self._under],
+            "noises": {
+                str(number): {"law": noise.law.name, "scale": noise.scale, "terms": noise.terms} if noise.law else None
+                for number, noise in noises.items()
+            },
+            "above": self._above() if walked else None,
+            "leaves": self._estimate.folder.manifest.adds_up_leaves,
             "total": source.total,
         }
 
-    def _cap(self, level: int, cell: int) -> int:
-        """Return the most that a dropped cell counts, with a margin that holds for all possible cells of its level, whatever is asked."""
-        folder, confidence = self._estimate.folder, self._estimate.source.intervals.confidence
-        noises = [part.noise for part in folder.levels]
-        share = above_share(noises, 1 - (1 - confidence) / max(_SHARES))
-        log_tail = math.log(share / 2 / folder.tree.possible_cells(level)) if share else 0.0
-        margin = noises[level].quantile(log_tail) if noises[level] else 0
-        return max(0, int(folder.noisy(level)[cell]) + margin)
+    def _above(self) -> list[dict[str, Any]]:
+        """Return the measured cells of the levels above the finest one that is added up, as far as they have room, with what these have below them."""
+        folder, above, room = self._estimate.folder, list[dict[str, Any]](), _MOST_ABOVE
+        for level in range(self._walked):
+            cells, below = folder.cells(level), folder.children(level)
+            numbers, room = packed(cells.areas, folder.tree.sizes(level)), room - len(cells)
+            if room < 0 or numbers is None or folder.tree.possible_cells(level) > MOST_NUMBERED:
+                break
+            above.append({
+                "at": list(cells.levels),
+                "cells": numbers.tolist(),
+                "noisy": cells.column(NOISY).tolist(),
+                "below": below.noisy.tolist(),
+                "children": below.cells.tolist(),
+            })  # fmt: skip
+        return above
 
 
 def _most_draws(measured: Measured) -> int:

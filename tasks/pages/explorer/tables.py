@@ -10,7 +10,7 @@ import numpy as np
 from storage.tables import COUNT, HIGH, LOW, SIGNAL, SIZE, ends_of, level_csv
 from tasks.format.entries import LevelEntry, ViewEntry
 from tasks.pages.explorer.areas import views_shown
-from tasks.pages.explorer.sums import Sums
+from tasks.pages.explorer.sums import MOST_NUMBERED, Sums
 from tasks.released.boxes import Boxes, Met, level_of
 from tasks.released.estimate import Estimate
 from tasks.released.query.overview import level_shown
@@ -23,7 +23,6 @@ from tasks.words.levels import in_short
 _MOST_TABLES = 120  # that no level has
 _MOST_WORK = 10_000_000  # rows that are added up for all tables of attributes together
 _MOST_DENSE = 100_000  # possible cells of a level of which all are shown, those without a row too
-_MOST_NUMBERED = 2**53  # cells that have numbers in a script
 _ONE_BY_ONE = 2_000_000  # cells without a row that are asked about one by one
 _DIGITS = 4  # of standard deviations, after the point
 
@@ -46,7 +45,7 @@ def tables_shown(estimate: Estimate, most_rows: int) -> tuple[dict[str, Any], Ax
         cells = min(possible, entry.nonzero) if entry and ends else possible
         if not entry and any(level for axis, level in enumerate(levels) if axis not in (ends or ())):
             added = estimate.rows_added(levels)
-        reason = "they are too large for this page" if cells > room or possible > _MOST_NUMBERED else ""
+        reason = "they are too large for this page" if cells > room or possible > MOST_NUMBERED else ""
         reason = reason or ("their cells are sums of too many others" if added > work else "")
         reason = reason or (f"this page has room for {_MOST_TABLES}" if not entry and many == _MOST_TABLES else "")
         words = " by ".join(_named(*of, level) for of, level in zip(folder.axes.items(), levels, strict=True) if level)

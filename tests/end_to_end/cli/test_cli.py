@@ -150,9 +150,8 @@ def test_a_release_answers_in_json_and_for_people(first, second, user):
         assert table["count"].sum() == PEOPLE
     other = release_ids(user)[1]
     folder = user.folder / "other" / other
-    assert {f"{other} published", f"folder: {folder}", f"report: {folder / 'report.html'}"} <= {
-        *second.stdout.splitlines()
-    }
+    told = {f"{other} published", f"folder: {folder}", f"report: {folder / 'report.html'}"}
+    assert told <= {*second.stdout.splitlines()}
     exact, noisy = ((tables(release["folder"])[level], tables(folder)[level]) for level in (0, DEPTH))
     assert exact[0].equals(exact[1])
     assert not noisy[0].equals(noisy[1])  # the noise is fresh
@@ -244,9 +243,8 @@ def test_prefect_shows_stages_and_what_is_public(first, prefect, user):
     assert shown.keys() | {"largest"} == {"progress", "levels", "largest", "statement"}
     assert shown["progress"] == 100
     assert not any(row["origin"] == row["destination"] for row in json.loads(shown.get("largest", "[]")))
-    assert [(row["level"], row["cells"], row["non-zero"]) for row in json.loads(shown["levels"])] == [
-        (level["level"], f"{level['cells']:,}", f"{level['nonzero']:,}") for level in answer["levels"]
-    ]
+    expected = [(of["level"], f"{of['cells']:,}", f"{of['nonzero']:,}") for of in answer["levels"]]
+    assert [(row["level"], row["cells"], row["non-zero"]) for row in json.loads(shown["levels"])] == expected
     assert answer["statement"] in shown["statement"]
     assert answer["folder"] in shown["statement"]
 
@@ -335,9 +333,8 @@ def test_no_true_count_leaves_the_vault(newcomer, prefect):
     (made,) = newcomer.run("releases", "--json").json()["releases"]
     assert (made["id"], made["state"]) == (published.json()["id"], "published")
     assert list((home / "vault").iterdir()) == []
-    assert [of.name for place in (home / "shards", newcomer.folder / "out") for of in place.iterdir()] == [
-        made["id"]
-    ] * 2
+    places = (home / "shards", newcomer.folder / "out")
+    assert [of.name for place in places for of in place.iterdir()] == [made["id"]] * 2
     ((state, parameters),) = prefect.rows("SELECT state_type, parameters FROM flow_run WHERE name LIKE 'bad-%'")
     assert (state, json.loads(parameters).keys()) == ("FAILED", {"spec", "measure_again"})
 

@@ -111,9 +111,8 @@ def test_shells_are_told_what_completes_a_word(tmp_path, monkeypatch):
     monkeypatch.setenv("TRELLIS_HOME", str(home))
     with store() as con:
         for name, dataset in ((oldest, "jobs-2025"), (newest, "jobs-2025"), ("trips-20260301T000000Z", "trips")):
-            con.execute(
-                "INSERT INTO releases VALUES (?, 'n', ?, 'published', '', ?, '', '{}', '', NULL)", [name, dataset, name]
-            )
+            added = "INSERT INTO releases VALUES (?, 'n', ?, 'published', '', ?, '', '{}', '', NULL)"
+            con.execute(added, [name, dataset, name])
     for words, place, completed in (
         ("trellis re", 1, ["release", "rerun", "releases", "restore"]),
         ("trellis ledger jo", 2, ["jobs-2025"]),

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 
 FIT = """
 import hashlib
@@ -21,10 +22,6 @@ print(hashlib.sha256(fitted(sample).tobytes()).hexdigest())
 def test_a_fit_does_not_depend_on_threads():
     """In processes whose linear algebra has one thread or several, and other kernels, the weights are the same to the last bit."""
     settings = ({"OPENBLAS_NUM_THREADS": "1"}, {"OPENBLAS_NUM_THREADS": "4"}, {"OPENBLAS_CORETYPE": "Sandybridge"})
-    found = [
-        subprocess.run(
-            [sys.executable, "-c", FIT], env=os.environ | of, check=True, capture_output=True, text=True
-        ).stdout
-        for of in settings
-    ]
+    fit = partial(subprocess.run, [sys.executable, "-c", FIT], check=True, capture_output=True, text=True)
+    found = [fit(env=os.environ | of).stdout for of in settings]
     assert len(set(found)) == 1

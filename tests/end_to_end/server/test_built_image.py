@@ -48,9 +48,8 @@ def test_the_image_holds_what_is_tested(engine):
     own = {"pip", "setuptools", "async-timeout"}  # of a new environment; of Python before 3.11.3
     other = {name: found for name, found in packages.items() if here.get(name.lower().replace("_", "-")) != found}
     assert set(other) <= own, other
-    kept = engine.run(
-        "run", "--rm", IMAGE, "sh", "-c", "ls /opt/venv/share/trellis/specs; find . -type f"
-    ).stdout.split()
+    listing = "ls /opt/venv/share/trellis/specs; find . -type f"
+    kept = engine.run("run", "--rm", IMAGE, "sh", "-c", listing).stdout.split()
     specs = {path.name for path in (REPOSITORY / "deployments" / "specs").iterdir()}
     rest = {"LICENSE", "README.md", "constraints.txt", "pyproject.toml", "deployments/prefect.yaml"}
     assert set(kept) == specs | {f"./{name}" for name in rest}
@@ -62,11 +61,8 @@ def tables(country, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     shutil.copytree(country, folder / "data")
     data = {"table": "${TRELLIS_DATA}/trips.csv"}, {"table": "${TRELLIS_DATA}/codebook.csv"}
-    of_worker = {
-        "input": SPEC["input"] | data[0],
-        "hierarchy": SPEC["hierarchy"] | data[1],
-        "output": "${TRELLIS_OUTPUT}",
-    }
+    named = {"input": SPEC["input"] | data[0], "hierarchy": SPEC["hierarchy"] | data[1]}
+    of_worker = named | {"output": "${TRELLIS_OUTPUT}"}
     (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     (folder / "of-worker.yaml").write_text(yaml.safe_dump(SPEC | of_worker))
     for path in (folder, *folder.rglob("*")):
@@ -129,9 +125,8 @@ def test_the_services_release_a_table(engine, services):
         *worker, "trellis releases --json; trellis verify --json /published/*; stat --format='%a %u' /var/lib/trellis"
     )
     releases, verified, mode = said.stdout.splitlines()
-    assert [(entry["id"], entry["state"]) for entry in json.loads(releases)["releases"]] == [
-        (ended["name"], "published")
-    ]
+    found = [(entry["id"], entry["state"]) for entry in json.loads(releases)["releases"]]
+    assert found == [(ended["name"], "published")]
     assert json.loads(verified)["ok"]
     assert mode == "700 10001"
     assert engine.run(*worker, "find /var/lib/trellis -perm /077").stdout == ""

@@ -26,23 +26,17 @@ def environment(service):
 
 def test_only_this_machine_reaches_the_ui():
     """One port is published, the UI's, on 127.0.0.1; the database and the worker have no way out of the machine."""
-    assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
-        "server": ["127.0.0.1:4200:4200"]
-    }
+    ports = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert ports == {"server": ["127.0.0.1:4200:4200"]}
     closed = {name for name, network in COMPOSE["networks"].items() if network.get("internal")}
-    assert {name for name, service in SERVICES.items() if set(service["networks"]) <= closed} == {
-        *("database", "deploy", "worker")
-    }
+    inside = {name for name, service in SERVICES.items() if set(service["networks"]) <= closed}
+    assert inside == {"database", "deploy", "worker"}
 
 
 def test_no_secret_is_in_the_file():
     """Every password is a variable without a default, which the example of the environment file names and leaves empty."""
-    secrets = [
-        value
-        for service in SERVICES
-        for name, value in environment(service).items()
-        if re.search("PASSWORD|AUTH|CONNECTION_URL", name)
-    ]
+    variables = [pair for service in SERVICES for pair in environment(service).items()]
+    secrets = [value for name, value in variables if re.search("PASSWORD|AUTH|CONNECTION_URL", name)]
     assert len(secrets) == 5
     for secret in secrets:
         assert re.fullmatch(r"(postgresql\+asyncpg://prefect:)?\$\{\w+:\?[^}]+\}(@database:5432/prefect)?", secret)
@@ -59,9 +53,8 @@ def test_nothing_else_goes_in():
     copied = {word for words in copies for word in words if not word.startswith("--")}
     let_through = (DEPLOYMENTS / "Containerfile.dockerignore").read_text().splitlines()
     assert {line.removeprefix("!") for line in let_through if line.startswith("!")} == copied
-    assert [volume.rsplit("}:", 1)[-1] for volume in SERVICES["worker"]["volumes"] if volume.startswith("$")] == [
-        *("/specs:ro", "/data:ro")
-    ]
+    mounted = [volume for volume in SERVICES["worker"]["volumes"] if volume.startswith("$")]
+    assert [volume.rsplit("}:", 1)[-1] for volume in mounted] == ["/specs:ro", "/data:ro"]
 
 
 def test_containers_have_the_settings_of_what_trellis_starts_itself():

@@ -39,17 +39,11 @@ def pool(tmp_path_factory, prefect, country):
     folder, port = tmp_path_factory.mktemp("pool"), str(free_port())
     copy_database(prefect, folder / "prefect")
     settings = {
-        **NO_TELEMETRY,
-        **PATIENT,
-        "PREFECT_HOME": str(folder / "prefect"),
-        "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
-        "PREFECT_WORKER_QUERY_SECONDS": "0.5",
-        "TRELLIS_SPECS": str(folder / "specs"),
-        "TRELLIS_DATA": str(folder / "other"),
-        "TRELLIS_OUTPUT": str(folder / "published"),
-        "TMPDIR": str(folder / "temporary"),
-        "no_proxy": "127.0.0.1",
-    }
+        **NO_TELEMETRY, **PATIENT, "PREFECT_HOME": str(folder / "prefect"),
+        "PREFECT_API_URL": f"http://127.0.0.1:{port}/api", "PREFECT_WORKER_QUERY_SECONDS": "0.5",
+        "TRELLIS_SPECS": str(folder / "specs"), "TRELLIS_DATA": str(folder / "other"),
+        "TRELLIS_OUTPUT": str(folder / "published"), "TMPDIR": str(folder / "temporary"), "no_proxy": "127.0.0.1",
+    }  # fmt: skip
     user = many(User(folder, Prefect(folder / "prefect", settings)))
     (folder / "temporary").mkdir()
     shutil.copytree(country, folder / "data")
@@ -174,7 +168,6 @@ def test_the_schedule_of_the_example_is_its_spec_s():
     releases = [deployment for deployment in deployments if deployment["entrypoint"] == "flows.release.release"]
     (scheduled,) = [deployment for deployment in releases if deployment.get("schedules")]
     spec = load_spec(EXAMPLE).spec
-    assert spec.schedule is not None
     assert (scheduled["name"], scheduled["parameters"]["spec"]) == (spec.name, EXAMPLE.name)
     assert scheduled["schedules"] == [{"cron": spec.schedule.cron, "timezone": spec.schedule.timezone, "active": False}]
 

@@ -35,9 +35,8 @@ def up(tmp_path_factory, settle):
         (user.folder / name).write_text("raise SystemExit('imported what lies here')\n")
     data = user.folder / "data"
     shutil.copytree(data, user.folder / "data3")
-    (data / "persons.csv").write_text(
-        "person,home,work\n" + "".join(f"{n // 3},0101001,0102001\n" for n in range(3 * CUT))
-    )
+    persons = "".join(f"{n // 3},0101001,0102001\n" for n in range(3 * CUT))
+    (data / "persons.csv").write_text(f"person,home,work\n{persons}")
     (data / "faulty.csv").write_text("home,work,people\n" + "nowhere,0101001,1\n" * FAULTY)
     cheap, dear, costly = (SPEC["privacy"] | {"epsilon": epsilon} for epsilon in (1.0, 30.0, 9.0))
     slow = {
@@ -209,10 +208,8 @@ def test_what_stops_a_run_before_the_reservation_is_shown(up):
     """A spec that is missing, a table that is wrong: what failed, that nothing was charged, and that Retry goes on."""
     ledger = up.user.run("ledger", "--json").stdout
     missing, spoilt = [up.trigger("release/release", spec=spec) for spec in ("to-come.yaml", "spoilt.yaml")]
-    for run, said in (
-        (missing, "must be a text file that can be read"),
-        (spoilt, "column home has codes that the codebook lacks."),
-    ):
+    faults = {missing: "must be a text file that can be read", spoilt: "column home has codes that the codebook lacks."}
+    for run, said in faults.items():
         assert up.ended(run)["state_type"] == "FAILED"
         told = up.artifacts(run)["failure"]
         for words in (said, "Nothing was reserved, drawn or charged.", "correct the cause, then press **Retry**"):
@@ -291,11 +288,8 @@ def test_it_ends_cleanly_and_comes_up_again(up):
     again = bring_up(up.user)
     try:
         assert again.call("/flow_runs/count", ran) == runs
-        assert {entry["name"] for entry in again.call("/deployments/filter", {})} == {
-            "release",
-            "rerun",
-            *("by-hand", "counted", "dear", "killed", "series", "spoilt"),
-        }
+        names = {"release", "rerun", "by-hand", "counted", "dear", "killed", "series", "spoilt"}
+        assert {entry["name"] for entry in again.call("/deployments/filter", {})} == names
         assert up.user.run("ledger", "--json").stdout == ledger
     finally:
         code, said = end(again, signal.SIGINT)

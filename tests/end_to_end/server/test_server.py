@@ -70,11 +70,11 @@ def test_a_server_records_all_that_ran_ends_with_its_parent_and_is_closed_to_oth
         from prefect.task_runners import ThreadPoolTaskRunner
 
         @task(cache_policy=NO_CACHE, persist_result=False)
-        def quick() -> None:
+        def quick():
             pass
 
         @flow(task_runner=ThreadPoolTaskRunner(max_workers=2), persist_result=False)
-        def many() -> str:
+        def many():
             for future in [quick.submit() for _ in range(TASK_RUNS)]:
                 future.result()
             return str(flow_run.id)

@@ -13,7 +13,7 @@ from storage.errors import StoreError, TakenAlready
 from storage.mailbox.bucket import S3Place
 from storage.mailbox.ciphertext import EncryptedReader, EncryptedWriter
 from storage.mailbox.places import S3Keys, enter_probe, judge_probe, new_nonce, open_place, remove_probe
-from tests.support.buckets import BUCKET, CREDENTIALS, REGION, Server, moto, overwriting, seaweedfs
+from tests.support.buckets import BUCKET, CREDENTIALS, REGION, Server, moto, seaweedfs
 
 WRITERS, NAMES = 8, 20
 
@@ -231,16 +231,3 @@ def test_a_servers_disk_tells_nothing(servers, tmp_path):
         assert reader.read() == planted * 5000
     disk = b"\0".join(path.read_bytes() for path in server.folder.rglob("*") if path.is_file())
     assert (open_text in disk, planted in disk, key in disk) == (True, False, False)
-
-
-@pytest.mark.thorough
-def test_a_server_that_overwrites_is_found(servers):
-    """A server that ignores the condition of a write lets every process succeed, and the judge says so."""
-    with overwriting(servers("moto")) as server:
-        place = open_place(f"s3://{BUCKET}/probed", S3Keys(endpoint=server.endpoint, region=REGION))
-        nonce = new_nonce()
-        with ThreadPoolExecutor(4) as pool:
-            entered = list(pool.map(lambda _: enter_probe(place, nonce), range(4)))
-        assert entered == [True] * 4
-        with pytest.raises(StoreError, match="This storage overwrites: 4 machines"):
-            judge_probe(place, nonce, entered)

@@ -38,9 +38,8 @@ con.close()
 
 def hold(file):
     """Start a process that holds a file, and return it with its id once it does."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    pipe = subprocess.PIPE
+    child = subprocess.Popen([sys.executable, "-c", HOLDER, file], stdin=pipe, stdout=pipe, text=True)
     return child, int(child.stdout.readline())
 
 
@@ -57,9 +56,8 @@ def test_threads_share_the_store():
     with ThreadPoolExecutor(6) as executor:
         list(executor.map(seal, range(6)))
     with store() as con:
-        assert set(list_shards(con, "one")["noisy"]) == {
-            (level, f"b{number:02d}") for level in range(3) for number in range(6)
-        }
+        every = {(level, f"b{number:02d}") for level in range(3) for number in range(6)}
+        assert set(list_shards(con, "one")["noisy"]) == every
     child, _ = hold("store.duckdb")
     child.communicate("go\n", timeout=240)
     assert child.returncode == 0

@@ -104,9 +104,8 @@ def test_statements_of_an_inexact_sampler_agree_with_each_other(by):
     assert accountant.holds(felt, epsilon * (1 + 1e-9), DELTA)
     assert not accountant.holds(felt, 0.999 * epsilon, DELTA)
     delta = accountant.least_delta(felt, epsilon)
-    assert delta == pytest.approx(
-        accountant.least_delta(exact, epsilon) + float(cost(epsilon, tau_of(felt))), rel=1e-12
-    )
+    of_tau = float(cost(epsilon, tau_of(felt)))
+    assert delta == pytest.approx(accountant.least_delta(exact, epsilon) + of_tau, rel=1e-12)
 
 
 @accountants

@@ -1,18 +1,13 @@
-"""The audit: that it finds whatever was done to the ledger, the seals and the shards, and blames nothing else.
-
-And the two endings that leave traces there: a release abandoned, and a vault forgotten.
-"""
+"""The audit: that it finds whatever was done to the ledger, the seals and the shards, and blames nothing else; and releases that end otherwise."""
 
 import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +22,7 @@ from flows.planning.plan import make_plan
 from flows.run.driver import make_release
 from flows.run.ending import EndedRelease, abandon_release, forget_release
 from flows.run.reservation import new_release
-from flows.run.runner import Future, report_nothing, submit_to
+from flows.run.runner import report_nothing, submit_to
 from flows.run.walk import StoredRecord
 from flows.specification.file import load_spec
 from storage.counts.shard_files import noisy_path
@@ -47,7 +42,7 @@ from tests.support.ledger import charges_of, events_of, read_chain, replace_ledg
 from tests.support.spec import SPEC as COUNTRY
 from tests.support.spec import spec_in
 
-SPEC: dict[str, Any] = COUNTRY | {
+SPEC = COUNTRY | {
     "release": {"tree": "destination", "finest": "province"},
     "privacy": COUNTRY["privacy"] | {"epsilon": 10.0},
     "budget": {"epsilon": 40.0, "delta": 1.0e-7},
@@ -55,8 +50,6 @@ SPEC: dict[str, Any] = COUNTRY | {
 DEPTH = 4  # two levels at either end; level 0 is exact
 TRUNK = "trunk"
 NOTHING_LEFT = {"epsilon": 1e9, "left_rho": "0", "left_epsilon": 0.0}  # a standing that promises less than any other
-
-Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -67,45 +60,42 @@ class World:
     snapshots: Path  # copies of the place from when one release was made, a second one, and a third had failed
     ids: dict[str, str]  # of the releases `one`, `two` and `failed`
 
-    def restore(self, snapshot: str, part: str = ".") -> None:
+    def restore(self, snapshot, part="."):
         """Put back the place, or a part of it, as it was in a snapshot."""
         shutil.rmtree(self.place / part, ignore_errors=True)
         shutil.copytree(self.snapshots / snapshot / part, self.place / part)
 
-    def published(self, name: str) -> Path:
+    def published(self, name):
         """Return the published folder of a release."""
         return self.place / "out" / self.ids[name]
 
-    def events(self) -> list[Event]:
+    def events(self):
         """Return the events of the ledger."""
         with store() as con:
             return events_of(con)
 
-    def at(self, kind: str, name: str, level: int | None = None) -> int:
+    def at(self, kind, name, level=None):
         """Return the position of the one event of its kind about a release, or a level of it."""
         wanted = (kind, self.ids[name])
-        [position] = [
-            position
-            for position, event in enumerate(self.events())
-            if (event["event"], event.get("release")) == wanted and level in {None, event.get("level")}
-        ]
+        named = [(event["event"], event.get("release"), event.get("level")) for event in self.events()]
+        [position] = [at for at, (*of, own) in enumerate(named) if tuple(of) == wanted and level in {None, own}]
         return position
 
-    def execute(self, query: str, *values: object) -> None:
+    def execute(self, query, *values):
         """Do something to the store that Trellis would not."""
         with store() as con:
             con.execute(query, list(values))
 
-    def change(self, at: int, keys: Event) -> None:
+    def change(self, at, keys):
         """Change keys of one event, with all hashes computed anew."""
         events = self.events()
         replace_ledger(*events[:at], events[at] | keys, *events[at + 1 :])
 
-    def insert(self, at: int, *events: Event) -> None:
+    def insert(self, at, *events):
         """Insert events, with all hashes computed anew."""
         replace_ledger(*self.events()[:at], *events, *self.events()[at:])
 
-    def blames(self, position: int | None, kind: str, name: str, *folders: Path, only: bool = True) -> str:
+    def blames(self, position, kind, name, *folders, only=True):
         """Audit, and return the first reason, having checked what is blamed first, and that only its release is."""
         answer = audit_answer(folders)
         release = self.ids.get(name, name)
@@ -119,19 +109,19 @@ class World:
         return str(first.reason)
 
 
-def release_of(place: Path, name: str, *, stops: bool = False, **keys: Any) -> str:
+def release_of(place, name, *, stops=False, **keys):
     """Make a release and return its id; it fails before level 2 is drawn if it is told to."""
     spec = {key: value for key, value in (SPEC | {"name": name} | keys).items() if value is not None}
     plan = make_plan(load_spec(spec_in(place, spec, f"{name}.yaml")))
     release = new_release(plan)
 
-    def stop(*_: object) -> None:
+    def stop(*_):
         raise StoreError("The disk is full.")
 
     with ThreadPoolExecutor(1) as threads:
         submit = submit_to(threads)
 
-        def submit_or_stop(stage: Any, *arguments: Any) -> Future:
+        def submit_or_stop(stage, *arguments):
             if stops and stage.name == "measure" and place_of(arguments)[0] == 2:
                 stage = type("Stopped", (), {"fn": staticmethod(stop)})
             return submit(stage, *arguments)
@@ -142,7 +132,7 @@ def release_of(place: Path, name: str, *, stops: bool = False, **keys: Any) -> s
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def made(tmp_path_factory):
     """Make two releases and a third that fails; keep a copy of the place after each."""
     top = tmp_path_factory.mktemp("audited")
     place, snapshots = top / "place", top / "snapshots"
@@ -161,7 +151,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.fixture
-def world(made: World, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(made, monkeypatch):
     """Return the place as it was when two releases had been published, the second without its noisy counts."""
     monkeypatch.setenv("TRELLIS_HOME", str(made.place / "home"))
     made.restore("two")
@@ -221,18 +211,16 @@ def test_another_stores_manifests_in_the_same_folder_raise_no_alarm(world, libra
 
 # tamperings -----------------------------------------------------------------------------------------------------------
 
-Act = str | Callable[[World, int], object]  # a query, in which {one} is an id and {at} the position; or what does it
 
-
-def after(**change: Callable[[Any], Any]) -> Callable[[World, int], None]:
+def after(**change):
     """Return what changes keys of the event at a position."""
     return lambda world, at: world.change(at, {key: of(world.events()[at][key]) for key, of in change.items()})
 
 
-def smuggle(rho: str, levels: int | None = None, **keys: Any) -> Callable[[World, int], None]:
+def smuggle(rho, levels=None, **keys):
     """Return what inserts a copy of the second reservation for a release that nobody knows, with other charges."""
 
-    def insert(world: World, at: int) -> None:
+    def insert(world, at):
         honest = world.events()[world.at("reserved", "two")]
         charges = [level | {"rho": rho} for level in honest["levels"]][:levels]
         world.insert(at, honest | {"release": "smuggled", "levels": charges} | keys)
@@ -240,10 +228,10 @@ def smuggle(rho: str, levels: int | None = None, **keys: Any) -> Callable[[World
     return insert
 
 
-def lower(epsilon: float, **standing: Any) -> Callable[[World, int], None]:
+def lower(epsilon, **standing):
     """Return what states another first cap, and another standing in all events that state one."""
 
-    def rewrite(world: World, _: int) -> None:
+    def rewrite(world, _):
         first, *rest = world.events()
         others = [event | (standing if "standing" in event else {}) for event in rest]
         replace_ledger(first | {"cap": first["cap"] | {"epsilon": epsilon}}, *others)
@@ -251,23 +239,23 @@ def lower(epsilon: float, **standing: Any) -> Callable[[World, int], None]:
     return rewrite
 
 
-def raise_cap(cap: dict[str, Any], **keys: Any) -> Callable[[World, int], None]:
+def raise_cap(cap, **keys):
     """Return what inserts a raise of the cap."""
 
-    def insert(world: World, at: int) -> None:
+    def insert(world, at):
         raised = {key: world.events()[0][key] for key in ("dataset", "cap")} | {"reason": "war", "at": "now"}
         world.insert(at, raised | {"event": "budget raised", "cap": raised["cap"] | cap} | keys)
 
     return insert
 
 
-def state(**keys: Any) -> Callable[[World, int], None]:
+def state(**keys):
     """Return what inserts a raise of the cap that states another balance than there is."""
     balance = {"epsilon": 50.0, "left_rho": "0", "left_epsilon": 0.0} | keys
     return raise_cap({"epsilon": 50.0, "rho": "1"}, standing=balance)
 
 
-def swap(world: World, at: int) -> None:
+def swap(world, at):
     """Let two events change their places, with their hashes."""
     with store() as con:
         query = "SELECT event, hash FROM ledger WHERE position IN (?, ?) ORDER BY position DESC"
@@ -275,10 +263,10 @@ def swap(world: World, at: int) -> None:
             con.execute("UPDATE ledger SET event = ?, hash = ? WHERE position = ?", [*row, position])
 
 
-def alter(level: int, *, reseal: bool = False) -> Callable[[World, int], None]:
+def alter(level, *, reseal=False):
     """Return what adds a byte to a shard of release one, and changes its seal to fit."""
 
-    def add(world: World, _: int) -> None:
+    def add(world, _):
         path = noisy_path(world.ids["one"], level, TRUNK)
         path.write_bytes(path.read_bytes() + b"0")
         if reseal:
@@ -288,15 +276,15 @@ def alter(level: int, *, reseal: bool = False) -> Callable[[World, int], None]:
     return add
 
 
-def restore_counts(world: World, _: int) -> None:
+def restore_counts(world, _):
     """Put noisy counts where they were to be destroyed."""
     shutil.copy(*(noisy_path(world.ids[name], 2, TRUNK) for name in ("one", "two")))
 
 
-def edit_manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[World, int], None]:
+def edit_manifest(change):
     """Return what changes the manifest of release one."""
 
-    def edit(world: World, _: int) -> None:
+    def edit(world, _):
         path = world.published("one") / "manifest.json"
         manifest = json.loads(path.read_text())
         change(manifest)
@@ -321,7 +309,7 @@ VOID = {"event": "void", "level": 3}
 
 # what is done, and at which position: that of an event (its kind, release and level), a number, or none; what is blamed,
 # where it is not that event; and words of the reason
-TAMPERINGS: dict[str, tuple[Act, str, str, str]] = {
+TAMPERINGS = {
     "an early time": (EDIT, "reserved one", "", "hash"),
     "a level's time": (EDIT, "sealed one 3", "", "hash"),
     "the last time": (EDIT, "vault deleted two", "", "hash"),
@@ -377,7 +365,7 @@ TAMPERINGS: dict[str, tuple[Act, str, str, str]] = {
 FINDINGS = {"a seal": 3, "a shard": 1, "a deleted shard": 1}  # a seal: that of its shard and of the manifest too
 
 
-def located(world: World, where: str) -> tuple[int | None, str]:
+def located(world, where):
     """Return the position that is named, and the kind and release of the event there, where that is how it is named."""
     if where.isdigit():
         return int(where), ""
@@ -419,7 +407,7 @@ def test_a_published_releases_own_tail_is_found_by_its_state(world, level):
 def test_an_inserted_event_that_breaks_a_law_is_found(world, midst):
     """With all hashes right, an illegal event is still told by its position, at the end and in the midst."""
     one, nobody, events = {"release": world.ids["one"], "level": 1}, {"release": "nobody"}, world.events()
-    illegal: list[Event] = [
+    illegal = [
         *({"event": kind} | one for kind in ("void", "drawing", "released")),
         {"event": "drawing"} | one | {"level": DEPTH + 1},
         {"event": "drawing", "level": 1} | nobody,
@@ -443,7 +431,7 @@ def test_a_seal_of_a_turn_that_is_not_closed_is_found(world, change):
     assert "what is sealed of level 2 of trunk is not what its closed turn drew." in reasons
 
 
-def seen(folder: Path) -> int:
+def seen(folder):
     """Return how many events a published manifest saw."""
     return int(json.loads((folder / "manifest.json").read_text())["ledger"]["length"])
 
@@ -486,9 +474,8 @@ def test_an_empty_store_is_found_by_an_archive(world, monkeypatch):
 def test_destroyed_counts_must_be_gone(world):
     """Noisy counts that were to be destroyed are gone, and where they are not they can be forgotten."""
     with store() as con:
-        shards = [
-            noisy_path(world.ids["two"], level, branch) for level, branch in list_shards(con, world.ids["two"])["noisy"]
-        ]
+        there = list_shards(con, world.ids["two"])["noisy"]
+        shards = [noisy_path(world.ids["two"], level, branch) for level, branch in there]
     assert [shard.exists() for shard in shards] == [False] * (DEPTH + 1)
     restore_counts(world, 0)
     assert not audit_answer().ok
@@ -528,7 +515,7 @@ def test_a_level_that_is_not_as_charged_is_not_drawn(world, change):
 # endings --------------------------------------------------------------------------------------------------------------
 
 
-def states(world: World, name: str) -> dict[int, str]:
+def states(world, name):
     """Return the states of the charges of a release."""
     with store() as con:
         return {level: charge.state for level, charge in charges_of(con, world.ids[name]).items()}
@@ -569,7 +556,6 @@ def test_an_abandoned_release_gives_back_what_it_has_not_drawn(world):
     left = {path for path in shard_folder(world.ids["failed"]).iterdir() if not path.name.startswith("codebook_")}
     assert left == {noisy_path(world.ids["failed"], level, branch) for level, branch in sealed if level}
     assert {event["release"] for event in added} == {world.ids["failed"]}
-    assert account
     drawn = [charge.rho for charge in account.charges_of(world.ids["failed"]).values() if charge.state != "void"]
     assert account.spendings[-1].rho == sum(drawn) > 0
     assert account.standing == standing_of(account.spendings, account.terms.cap)
@@ -596,7 +582,7 @@ def test_a_crash_while_abandoning_leaves_what_can_be_ended(world, monkeypatch):
     world.restore("failed")
     before = world.events()
 
-    def crash(*_: object) -> None:
+    def crash(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -81,10 +81,7 @@ def test_any_box_is_the_sum_of_its_rows_and_is_answered_alike(folder, tmp_path, 
 
 
 def test_a_row_is_answered_within_its_interval(folder):
-    """A question about a cell that has a row is answered with its count, and not beyond the interval of the row, which promises as much.
-
-    No row's interval begins below 0. An only child is its parent: where the parent has a row, its interval is that one.
-    """
+    """A cell that has a row has its count and an interval from 0 on within that of the row, which promises more; an only child has its parent's."""
     estimate = estimate_in(folder)
     for level in range(len(estimate.folder.levels)):
         table = estimate.folder.level_table(level)
@@ -108,7 +105,7 @@ def test_a_row_is_answered_within_its_interval(folder):
 
 
 def test_rows_are_shown_everywhere_as_their_tables_have_them(folder):
-    """The explorer, and CSV where there is one, show of each row the count and the interval of its table."""
+    """The explorer, and CSV where there is one, show of each row the count, the interval and the mark of its table."""
     estimate, shown = estimate_in(folder), payload(open_folder(folder))
     numbers = ["count", "low", "high"]
     for table in shown["tables"]:
@@ -118,16 +115,15 @@ def test_rows_are_shown_everywhere_as_their_tables_have_them(folder):
         if table["rows"]:
             of_level = estimate.folder.level_table(table["rows"]["level"]).columns
             assert [table["count"][place] for place in rows] == of_level["count"].to_list()
-            assert [table["rows"][end] for end in ("low", "high")] == [
-                of_level[end].to_list() for end in ("low", "high")
-            ]
-        sizes = [
-            len(axis["levels"][at - 1]["codes"]) if at else 1
-            for axis, at in zip(shown["axes"], table["at"], strict=True)
-        ]
+            assert all(table["rows"][end] == of_level[end].to_list() for end in ("low", "high"))
+            marks = of_level["signal"].cast(int).to_list()
+            assert table["signal"] is None or [table["signal"][place] for place in rows] == marks
+        places = zip(shown["axes"], table["at"], strict=True)
+        sizes = [len(axis["levels"][at - 1]["codes"]) if at else 1 for axis, at in places]
         found = estimate.answers(Boxes(tuple(table["at"]), np.unravel_index(np.arange(len(table["count"])), sizes)))
         assert table["count"] == found.count.tolist()
         assert {end: table[end] for end in ("low", "high")} == found.ends()
+        assert (table["sd"] is None) == (found.deviation is None)
     if (folder / "counts.csv").exists():
         finest = pl.read_csv(folder / "counts.csv", infer_schema=False).select(numbers)
         table = estimate.folder.level_table(len(estimate.folder.levels) - 1).columns.select(numbers)
@@ -169,9 +165,7 @@ def test_a_set_that_is_one_area_is_answered_as_the_area(folder):
             family = set_of(published, axis.name, children, "all of it")
             [piece] = family.pieces
             assert piece.level <= level
-            found = [
-                answer(published, [of if of_axis is axis else Area(0, ()) for of_axis in axes])
-                for of in (family, piece)
-            ]
+            alone = [[of if of_axis is axis else Area(0, ()) for of_axis in axes] for of in (family, piece)]
+            found = [answer(published, of) for of in alone]
             of_area, of_set = (replace(of, cells={}, areas=()) for of in found)
             assert of_area == of_set, number

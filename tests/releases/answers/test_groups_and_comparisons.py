@@ -84,10 +84,7 @@ def test_a_sum_of_ends_is_the_sum_of_its_pairs(library):
 
 @pytest.mark.parametrize("name", ["walked", "walked with Laplace noise"])
 def test_parts_of_several_levels_share_the_probability(library, name):
-    """Where the noise is not added up, the sum has the ends of the answers about its k parts, each of which misses with 1/k of α, and says so.
-
-    Trellis asks of several parts only if all areas at one level would have more noise.
-    """
+    """Where the noise is not added up, the sum has the ends of the answers about its k parts, each of which misses with 1/k of α, and says so."""
     several = 0
     for first, last in combinations(range(10), 2):
         asked = asked_of(library[name].found, age=f"{first}..{last}", zone="n")

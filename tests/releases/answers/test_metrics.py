@@ -2,7 +2,6 @@
 
 import stat
 import time
-from collections.abc import Iterator
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,7 +15,7 @@ from tests.support.office import ROWS, Office
 
 
 @pytest.fixture(scope="module")
-def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+def office(tmp_path_factory):
     """Give a folder with a table, of which one release is published and one refused; nobody changes its releases."""
     place = tmp_path_factory.mktemp("office")
     (place / "people.csv").write_text("home,work\n" + ROWS)
@@ -30,13 +29,10 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
         yield office
 
 
-def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def read(text):
     """Return every sample by its name and labels, read by Prometheus's own parser."""
-    return {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
 
 
 def test_metrics_are_those_of_the_store(office):
@@ -57,7 +53,7 @@ def test_metrics_are_those_of_the_store(office):
     assert shards > 0
 
 
-def sizes() -> dict[str, float]:
+def sizes():
     """Return the bytes in the metrics, by part."""
     samples = read(metrics_answer()).items()
     return {dict(labels)["part"]: value for (name, labels), value in samples if name == "trellis_bytes"}

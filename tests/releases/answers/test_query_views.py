@@ -27,7 +27,7 @@ from tasks.tree.axis import axis_from_codebook
 from tasks.tree.ordered import ordered_axis
 from tasks.unbiased.variance import ROUNDING_VARIANCE
 from tests.support.ages import EXACT, PRIVACY, draw_people, people_released
-from tests.support.library import FAMILY, ROWS, TABLE, Library
+from tests.support.library import ROWS, Library
 from tests.support.shapes import covariance
 from tests.support.town import Town, level, view
 
@@ -187,7 +187,6 @@ OF_ITS_OWN: dict[str, dict[str, Any]] = {  # without noise, or with what no rele
     "made": {**EXACT, "release": {"order": ["zone", "age"], "finest": {"age": "age_2"}}},
 }  # fmt: skip
 BRANCHED = {"hierarchy": {"zone": {"values": ["n", "s"]}, "age": {"ordered": 10, "branching": 3}}}
-OF_AGES = [name for name, row in ROWS.items() if row[TABLE] == "people"]
 TREE = "unbiased tree"
 
 Releases = Callable[[str], PublishedRelease]
@@ -238,21 +237,6 @@ def test_a_range_without_noise_is_the_truth(releases, name):
     assert row["count"] == truth(found, 2, 6, "n")
 
 
-@pytest.mark.parametrize("name", [*OF_AGES, "without noisy counts"])
-def test_a_range_is_the_sum_of_its_rows(releases, name):
-    """Whatever mechanism and noise, what is counted is what the table of leaves adds up to, and an interval holds it."""
-    found = releases(name)
-    leaves = found.table(len(found.levels) - 1).with_columns(pl.col("age").cast(int))
-    for first, last, zone in [(0, 0, None), (0, 4, "n"), (0, 9, None), (3, 9, "n"), (3, 4, None), (7, 9, "n")]:
-        row = one_of(found, age=f"{first}..{last}", **({"zone": zone} if zone else {}))
-        inside = leaves.filter(pl.col("age").is_between(first, last), zone is None or pl.col("zone") == zone)
-        assert row["count"] == inside["count"].sum()
-        if row["low"] is not None:
-            assert 0 <= row["low"] <= max(row["count"], 0) <= row["high"]
-        else:
-            assert ROWS[name][FAMILY] == "stability_histogram"
-
-
 def dense_deviation(found: PublishedRelease, inside: np.ndarray) -> float:
     """Return the standard deviation of a sum of leaves from the manifest alone, by the inverse of the information of all nodes."""
     zones, ages = 2, 10
@@ -300,14 +284,6 @@ def test_of_what_was_not_measured_apart_little_is_known(releases):
     assert row["count"] == truth(releases(PRUNED_ALONE), 1, 7)
     assert (row["low"], row["high"]) == (0, one_of(releases(PRUNED_ALONE))["high"])
     assert "noisy counts are not published" in row["how"]
-
-
-def test_simultaneous_intervals_are_wider(releases):
-    """Those that hold with all others hold those that hold alone."""
-    one, every = (releases(TREE).query(age="1..7", simultaneous=of).row(0, named=True) for of in (False, True))
-    assert every["low"] < one["low"] <= one["count"] <= one["high"] < every["high"]
-    pruned = releases("pruned").query(age="1..7", simultaneous=True).row(0, named=True)
-    assert pruned["low"] <= pruned["count"] <= pruned["high"]
 
 
 @pytest.mark.parametrize(("name", "where", "said"), [

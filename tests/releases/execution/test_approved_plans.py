@@ -57,7 +57,6 @@ def test_a_release_that_is_as_approved_is_made_and_keeps_its_plan(fresh, name, m
     file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
     made = release(spec, approved_plan=file)
     shown = show_answer(made.id).approved_plan
-    assert shown is not None
     assert shown.fingerprint == plan_fingerprint(file)
     assert approved_plan(made.id) == file.read_text()
     assert shown.fingerprint not in (made.folder / "manifest.json").read_text()
@@ -131,11 +130,8 @@ def test_another_spec_or_codebook_is_refused(fresh, changed, told):
     if not changed:
         (fresh.folder / "homes.csv").write_text("home\na0\na1\na2\n")
     keys = yaml.safe_load(spec.read_text())
-    spec.write_text(
-        yaml.safe_dump(
-            keys | {key: keys[key] | value if isinstance(value, dict) else value for key, value in changed.items()}
-        )
-    )
+    changed = {key: keys[key] | of if isinstance(of, dict) else of for key, of in changed.items()}
+    spec.write_text(yaml.safe_dump(keys | changed))
     with pytest.raises(SpecError if changed else InputError) as refusal:
         release(spec, approved_plan=file)
     assert told in str(refusal.value)

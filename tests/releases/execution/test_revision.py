@@ -189,11 +189,9 @@ def test_another_dataset_of_the_same_people_may_revise(world):
     """A corrected table under a name of its own supersedes, where the spec says whose people it holds."""
     shutil.copy(world.place / "data" / "trips.csv", world.place / "data" / "corrected.csv")
     release = world.release(
-        supersedes=world.second,
-        dataset="corrected",
-        same_people_as=SPEC["dataset"],
+        supersedes=world.second, dataset="corrected", same_people_as=SPEC["dataset"],
         input=SPEC["input"] | {"table": "data/corrected.csv"},
-    )
+    )  # fmt: skip
     assert show_answer(world.second).superseded_by == release
     assert audit_answer().ok
 

@@ -12,7 +12,6 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prefect.client.schemas.schedules import CronSchedule
@@ -46,6 +45,7 @@ from tasks.synthesize.areas import write_country
 from tests.support.cases import country_of
 from tests.support.ledger import cap_at, events_of, replace_ledger
 from tests.support.spec import SPEC as COUNTRY
+from tests.support.spec import spec_in
 
 DELTA = 1e-6
 ROME = ZoneInfo("Europe/Rome")
@@ -82,9 +82,8 @@ def test_a_day_on_which_the_clock_changes_is_a_day_once(changes, cron):
     assert days_of_series(cron, "Europe/Rome", "3 releases", changes) == expected
     served = ServedCronSchedule.model_validate(CronSchedule(cron=cron, timezone="Europe/Rome").model_dump())
     moments = asyncio.run(served.get_dates(40, changes + timedelta(minutes=1)))
-    coming = list(
-        dict.fromkeys(day_of(datetime.fromisoformat(moment.isoformat()), "Europe/Rome") for moment in moments)
-    )
+    ours = (datetime.fromisoformat(moment.isoformat()) for moment in moments)
+    coming = list(dict.fromkeys(day_of(moment, "Europe/Rome") for moment in ours))
     assert coming[:3] == expected
 
 
@@ -250,9 +249,7 @@ class Place:
 
     def write(self, **keys):
         """Write the spec, with other keys, and return its path."""
-        path = self.folder / "spec.yaml"
-        path.write_text(yaml.safe_dump(SPEC | keys))
-        return path
+        return spec_in(self.folder, SPEC | keys)
 
     def declare(self, now=NOW, **keys):
         """Declare the series of the spec, with other keys."""

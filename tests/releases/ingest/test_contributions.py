@@ -3,12 +3,10 @@
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from io import StringIO
 from itertools import groupby, product
 from math import comb, prod
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -17,25 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from storage.counts.published import published_total
 from storage.counts.vault import vault_path
-from storage.database.connections import store
 from storage.errors import InputError
 from storage.machine.caller import print_as
 from tasks.ingest import trips
 from tasks.ingest.trips import keep_within
-from tests.support.tables import N1, N2, S1, S2, SENTINEL, Place, csv
+from tests.support.tables import N1, N2, S1, S2, SENTINEL, csv
 
 FALSE_ALARM = 1e-6  # of each test of chance: entropy is the operating system's and cannot be seeded
 LEAST_EXPECTED = 50
 UNITS = 6_000  # in each test of chance
 
-Row = tuple[int, int, int]  # unit, place, records
-
 rows_of_units = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4), st.integers(1, 4)), max_size=25).map(sorted)
 
 
-def kept_of(rows: Sequence[Row], most: int, *, distinct: bool) -> list[int]:
+def kept_of(rows, most, *, distinct):
     """Return how many records of each row are kept."""
     units, places, counts = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     given_counts = counts.copy()
@@ -45,9 +39,9 @@ def kept_of(rows: Sequence[Row], most: int, *, distinct: bool) -> list[int]:
     return kept.tolist()
 
 
-def sums(rows: Sequence[Row], counts: Sequence[int], key: Callable[[Row], Any]) -> Counter:
+def sums(rows, counts, key):
     """Return counts summed by a key of their rows."""
-    found: Counter = Counter()
+    found = Counter()
     for row, count in zip(rows, counts, strict=True):
         found[key(row)] += count
     return found
@@ -59,7 +53,7 @@ def test_as_many_records_are_kept_as_may_be(rows, most, distinct):
     kept = kept_of(rows, most, distinct=distinct)
     assert all(0 <= count <= row[2] for row, count in zip(rows, kept, strict=True))
     places = sums(rows, [row[2] for row in rows], lambda row: row[:2])
-    allowed: Counter = Counter()
+    allowed = Counter()
     for (unit, _), count in places.items():
         allowed[unit] += 1 if distinct else count
     by_unit = sums(rows, kept, lambda row: row[0])
@@ -71,7 +65,7 @@ def test_as_many_records_are_kept_as_may_be(rows, most, distinct):
 class OfSizeAlone:
     """A stand-in for the system's entropy: which records are drawn depends on how many there are, and on nothing else."""
 
-    def sample(self, population: range, many: int) -> list[int]:
+    def sample(self, population, many):
         """Return the same records whenever as many are drawn of as many."""
         return random.Random(1_000 * len(population) + many).sample(population, many)  # noqa: S311
 
@@ -81,11 +75,8 @@ def test_what_is_kept_of_a_unit_depends_on_that_unit_alone(rows, most, distinct)
     """Drawn in the same way, a unit keeps the same records whichever other units there are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trips, "SystemRandom", OfSizeAlone)
-        alone = [
-            count
-            for _, of_unit in groupby(rows, lambda row: row[0])
-            for count in kept_of(list(of_unit), most, distinct=distinct)
-        ]
+        units = [list(of_unit) for _, of_unit in groupby(rows, lambda row: row[0])]
+        alone = [count for of_unit in units for count in kept_of(of_unit, most, distinct=distinct)]
         assert kept_of(rows, most, distinct=distinct) == alone
 
 
@@ -101,7 +92,7 @@ def test_records_are_drawn_from_the_systems_entropy():
     assert draws[0] != draws[1]
 
 
-def goodness_of_fit(found: Counter, parts: dict[tuple[int, ...], float]) -> float:
+def goodness_of_fit(found, parts):
     """Return the p-value of the chi-square test that outcomes occur in proportion to `parts`."""
     assert set(found) <= set(parts), "an outcome that cannot be"
     observed = np.array([found[outcome] for outcome in parts])
@@ -110,7 +101,7 @@ def goodness_of_fit(found: Counter, parts: dict[tuple[int, ...], float]) -> floa
     return float(stats.chisquare(observed, expected).pvalue)
 
 
-def outcomes_of(rows: Sequence[tuple[int, int]], most: int, *, distinct: bool) -> Counter:
+def outcomes_of(rows, most, *, distinct):
     """Return what is kept of many units that all have the same places and counts."""
     of_all = [(unit, *row) for unit in range(UNITS) for row in rows]
     kept = np.array(kept_of(of_all, most, distinct=distinct)).reshape(UNITS, len(rows))
@@ -159,7 +150,7 @@ UNIT = ("person", "home", "work")
 EXACTLY_TWO = {"neighbours": "substitution", "max_records_per_unit": 2, "exact_records_per_unit": True}
 
 
-def keys_of(place: Place, header: Sequence[str], rows: Sequence[Sequence[object]], **privacy: Any) -> dict[str, Any]:
+def keys_of(place, header, rows, **privacy):
     """Write a table with some columns, and return the keys of a spec over it: those of privacy beside the usual ones."""
     place.write("trips.csv", csv(header, rows))
     columns = {key: name if name in header else None for key, name in (("unit", "person"), ("count", "people"))}
@@ -208,8 +199,8 @@ def test_any_table_is_cut_to_what_its_units_may_have(anyplace, rows, counted, mo
     """The vault holds as many records as the units may have, no more of a cell than the table did; how many were cut is said."""
     cell = {"municipality": lambda end: end, "region": lambda end: end[:2], None: lambda _: ""}
     rows = rows if counted else [(*row, 1) for *row, _ in rows]
-    held: Counter = Counter()
-    units: dict[str, Counter] = {}
+    held = Counter()
+    units = {}
     for unit, home, work, count in rows:
         held[cell[finest](home), cell[finest](work)] += count
         units.setdefault(unit, Counter())[cell[distinct](home), cell[distinct](work)] += count
@@ -230,7 +221,7 @@ def test_any_table_is_cut_to_what_its_units_may_have(anyplace, rows, counted, mo
 
 def test_ingest_keeps_any_record_with_the_same_probability(place):
     """Of a unit's repeats in one place, and of its records beyond m, each stays equally often: not the first, or any."""
-    rows: list[tuple[object, ...]] = [(unit, *ends) for unit in range(UNITS) for ends in ((N2, S2), (N1, S1))]
+    rows = [(unit, *ends) for unit in range(UNITS) for ends in ((N2, S2), (N1, S1))]
     found = place.ingested(**keys_of(place, UNIT, rows, max_records_per_unit=2, distinct="region"))
     assert sum(found.values()) == UNITS
     assert goodness_of_fit(Counter({(0,): found[N1, S1], (1,): found[N2, S2]}), {(0,): 1, (1,): 1}) > FALSE_ALARM
@@ -279,7 +270,7 @@ def test_no_id_of_a_unit_reaches_any_file(place, capfd, monkeypatch):
     keys = keys_of(place, UNIT, rows, max_records_per_unit=1, distinct="municipality")
     meanwhile = []
 
-    def look(*args: Any, **options: Any) -> Any:
+    def look(*args, **options):
         meanwhile.append((vault_path("a-release").exists(), place.holding(SENTINEL)))
         return keep_within(*args, **options)
 
@@ -303,19 +294,3 @@ def test_no_id_of_a_unit_reaches_any_file(place, capfd, monkeypatch):
     with duckdb.connect(str(vault_path("x"))) as con:  # had a table of ids been written, the search would find it
         con.execute(f"CREATE TABLE ids AS SELECT '{SENTINEL}-' || i AS unit FROM range(3000) AS r(i)")
     assert place.holding(SENTINEL) == [str(vault_path("x"))]
-
-
-@pytest.mark.parametrize(("header", "privacy"), [
-    ((*UNIT, "people"), {}),
-    pytest.param(UNIT[1:], {}, marks=pytest.mark.thorough),
-    pytest.param(UNIT, {"neighbours": "substitution", "exact_records_per_unit": False}, marks=pytest.mark.thorough),
-], ids=["add_remove, units", "add_remove, promised", "substitution, at most"])  # fmt: skip
-def test_an_empty_table_is_released_where_its_total_is_not_public(place, header, privacy):
-    """That there is nobody is as protected as anything: noise is published, as for any other table."""
-    keys = keys_of(place, header, [], max_records_per_unit=1, **privacy)
-    assert place.ingested(**keys) == {}
-    released = place.release(**keys).name
-    with store() as con:
-        total = published_total(con, released)
-    assert isinstance(total, int)
-    assert 0 <= total < 20 * place.plan(**keys).levels[0].sigma

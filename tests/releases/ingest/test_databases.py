@@ -4,10 +4,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -44,15 +41,15 @@ class Desk(Place):
     server: Postgres
     schema: str  # the schema of this test
 
-    def at(self, inner: str) -> str:
+    def at(self, inner):
         """Return the location of a table of the schema, or of a query."""
         return f"{self.server.url}::{inner if ' ' in inner else f'{self.schema}.{inner}'}"
 
-    def run(self, *statements: str) -> None:
+    def run(self, *statements):
         """Run statements in the schema."""
         self.server.run(*(statement.replace("{s}", self.schema) for statement in statements))
 
-    def spec(self, name: str = "trips", **changes: Any) -> Path:
+    def spec(self, name="trips", **changes):
         """Write a spec over the tables of the schema, with so much noise that no count is right."""
         also = {"budget": {"epsilon": 1.0e-5, "delta": 1e-7}} | changes.pop("also", {})
         also |= {"privacy": {"epsilon": 1.0e-6} | also.get("privacy", {})}
@@ -61,9 +58,7 @@ class Desk(Place):
 
 
 @pytest.fixture
-def desk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres: Postgres, request: pytest.FixtureRequest
-) -> Iterator[Desk]:
+def desk(tmp_path, monkeypatch, postgres, request):
     """Give a schema with a table of trips, and its codebook; and the credentials."""
     postgres.log_in(monkeypatch)
     schema = "s" + hashlib.sha256(request.node.name.encode()).hexdigest()[:12]
@@ -191,7 +186,7 @@ def test_a_public_table_that_changed_is_refused(desk):
 def test_the_confidential_table_is_no_codebook(desk):
     """It is refused by its place and by its content, also through views, and a table with all its columns by these."""
 
-    def keys(codebook: str) -> dict[str, Any]:
+    def keys(codebook):
         hierarchy = {LEVELS[-1]: {"table": codebook, "levels": LEVELS}}
         single = {"input": {"table": desk.at("areas"), "features": LEVELS[-1:]}, "release": {"order": LEVELS[-1:]}}
         return single | {"hierarchy": hierarchy}
@@ -251,9 +246,8 @@ def test_credentials_are_left_nowhere(desk, capfd):
     assert [path for path in published if desk.server.url.split("/")[2].encode() in path.read_bytes()] == []
     with store() as con:
         tables = con.execute("SELECT table_schema, table_name FROM information_schema.tables").fetchall()
-        stored = "".join(
-            repr(con.execute(f'SELECT * FROM "{schema}"."{table}"').fetchall()) for schema, table in tables
-        )
+        every = [con.execute(f'SELECT * FROM "{schema}"."{table}"').fetchall() for schema, table in tables]
+        stored = "".join(map(repr, every))
     assert f"{desk.schema}.trips" in stored
     said = "".join(capfd.readouterr())
     for secret in (PASSWORD, USER):
@@ -261,7 +255,7 @@ def test_credentials_are_left_nowhere(desk, capfd):
         assert secret not in said + stored
 
 
-FAULTS: list[tuple[dict[str, str], str, str]] = [  # the environment, the table, and the hint
+FAULTS = [  # the environment, the table, and the hint
     ({"PGPASSWORD": "wrong-273"}, "{url}::{s}.trips", "PGUSER"),
     ({"PGUSER": "nobody_273"}, "{url}::{s}.trips", "PGUSER"),
     ({}, "postgresql://127.0.0.1:1/postgres::{s}.trips", "No server answers"),

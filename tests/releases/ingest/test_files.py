@@ -4,11 +4,8 @@ import gzip
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from time import tzset
-from typing import Any
 
 import duckdb
 import polars as pl
@@ -32,12 +29,12 @@ from tests.support.spec import of_features
 from tests.support.tables import AREAS, GOOD, HEADER, LEVELS, N1, N2, S1, TRIPS, UNKNOWN, in_duckdb, shown_by, trips
 
 
-def lines(*rows: Sequence[object], separator: str = ",") -> str:
+def lines(*rows, separator=","):
     """Return rows as lines of CSV."""
     return "".join(separator.join(map(str, row)) + "\n" for row in rows)
 
 
-def saved(table: pl.DataFrame, path: Path) -> str:
+def saved(table, path):
     """Write a table into a file of the kind that its name says, and return where it is."""
     ending = path.name.partition(".")[2]
     if ending == "duckdb":
@@ -55,7 +52,7 @@ def saved(table: pl.DataFrame, path: Path) -> str:
 
 
 # columns before and behind, in the header and in the rows
-BESIDE: dict[str, tuple[Sequence[object], Sequence[object]]] = {
+BESIDE = {
     "an index": (("",), (0,)),
     "a comma at the end": (("home", "work", "people", ""), ("",)),
     "two of one name": (("m", "m"), (1, 2)),
@@ -158,7 +155,7 @@ def test_files_of_another_kind_are_told_what_to_become(refusing, capfd, name, co
 def test_the_first_bytes_say_the_encoding(place, encoding, name):
     """Tables, codebooks and matrices with a mark of their encoding are read by it."""
 
-    def encoded(text: str) -> bytes:
+    def encoded(text):
         mark = "\ufeff" if encoding in ("utf-16-be", "utf-8-sig") else ""  # two of the latter are one
         content = (mark + text).encode(encoding)
         return gzip.compress(content) if name.endswith(".gz") else content
@@ -169,11 +166,11 @@ def test_the_first_bytes_say_the_encoding(place, encoding, name):
     zones = sorted({code for trip in TRIPS for code in trip[:2]})
     cells = {trip[:2]: trip[2] for trip in TRIPS}
     place.write(name, encoded(lines(["", *zones], *([a, *(cells.get((a, b), 0) for b in zones)] for a in zones))))
-    of_matrix: dict[str, Any] = dict.fromkeys(("table", "origin", "destination", "count"))
+    of_matrix = dict.fromkeys(("table", "origin", "destination", "count"))
     assert place.ingested(**of_matrix | {"matrix": name}) == GOOD
 
 
-DIALECTS: dict[str, tuple[dict[str, Any], str, str]] = {  # how it is written, the content, the encoding
+DIALECTS = {  # how it is written, the content, the encoding
     "semicolons": ({"separator": ";"}, lines(HEADER, *TRIPS, separator=";"), "utf-8"),
     "tabs": ({"separator": "\t"}, lines(HEADER, *TRIPS, separator="\t"), "utf-8"),
     "an encoding": ({"encoding": "windows-1252"}, lines(("home", "work", "people", "ü"), *((*t, "é") for t in TRIPS)), "cp1252"),
@@ -271,7 +268,7 @@ def test_what_is_no_count_is_told_as_what_it_is(refusing, capfd, count):
 def test_the_mark_before_a_fraction_tells_what_a_count_is(place, decimal, count, found, key):
     """Where the spec says the mark, the other one sets thousands apart; the ledger knows the records by the same numbers."""
     dialect = {"separator": ";", "decimal": decimal}
-    keys: dict[str, Any] = {"table": "odd.csv", "csv": dialect}
+    keys = {"table": "odd.csv", "csv": dialect}
     place.write("odd.csv", lines(HEADER, (N1, N2, count), separator=";"))
     if key == "matrix":
         keys = {"matrix": "odd.csv", "csv": dialect, **dict.fromkeys(("table", "origin", "destination", "count"))}
@@ -306,7 +303,7 @@ def test_bins_are_of_numbers_with_that_mark(place, decimal, income, found, why):
     """A number is in the bin that its mark says, and in none with thousands set apart, perhaps or surely: bins read numbers as counts do."""
     place.write("people.csv", lines(("income", "sex"), (income, "f"), separator=";"))
 
-    def keys(**unlisted: str) -> dict[str, Any]:
+    def keys(**unlisted):
         band = {"from": {"column": "income", "bins": [0, 18]}} | unlisted
         dialect = {"separator": ";"} | ({"decimal": decimal} if decimal else {})
         return of_features("people.csv", {"band": band, "sex": {"values": ["f", "m"]}}, csv=dialect)
@@ -321,7 +318,7 @@ def test_bins_are_of_numbers_with_that_mark(place, decimal, income, found, why):
 UNSEEN, WITHOUT = "has codes that the codebook lacks", "B,,B in place of B,B,, with blank: own_area"
 
 
-def with_code(code: str) -> str:
+def with_code(code):
     """Return the codebook with another code in place of one."""
     return lines(LEVELS, *((*area[:2], code if area[2] == N1 else area[2]) for area in AREAS))
 
@@ -351,7 +348,7 @@ def test_what_is_unclear_in_a_codebook_is_named(place, codebook, named):
 PLACES = {"codebook": "places.csv", "levels": ["region", "place"]}
 NFC, NFD = "Zürich", unicodedata.normalize("NFD", "Zürich")
 DAYS = [datetime(2025, 11, 1), datetime(2025, 11, 2)]
-TYPED: dict[str, tuple[list[Any], Any, tuple[str, str]]] = {  # values, their type, and their codes
+TYPED = {  # values, their type, and their codes
     "double": ([101.0, 102.0], pl.Float64, ("101", "102")),
     "float": ([0.0, 2.0**20], pl.Float32, ("0", "1048576")),
     "decimal": ([101, 102], pl.Decimal(7, 2), ("101", "102")),
@@ -368,7 +365,7 @@ TYPED: dict[str, tuple[list[Any], Any, tuple[str, str]]] = {  # values, their ty
 }
 
 
-def slow(*of: str) -> Any:
+def slow(*of):
     """Return a row for `make test-all`."""
     return pytest.param(*of, marks=pytest.mark.thorough)
 
@@ -550,7 +547,7 @@ def test_codes_that_a_spec_lists_in_both_forms_are_refused(values):
             of.model_validate({key: values})
 
 
-def in_parts(folder: Path, ending: str, parts: Sequence[Sequence[Sequence[object]]]) -> None:
+def in_parts(folder, ending, parts):
     """Write rows of trips into a file for each part, in an order of columns that changes from file to file."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, rows in enumerate(parts):
@@ -658,7 +655,7 @@ def test_many_files_are_read_in_one_pass(place, monkeypatch):
     in_parts(place.folder / "many", ".parquet", [rows[first::100] for first in range(100)])
     reads = list[int]()
 
-    def counted(form: object, of_form: Sequence[object], *given: Any) -> list[str]:
+    def counted(form, of_form, *given):
         reads.append(len(of_form))
         return reading(form, of_form, *given)
 
@@ -798,7 +795,6 @@ def test_a_file_that_another_program_writes_to_is_told(place, key, elsewhere):
     if elsewhere:
         program = f"import duckdb, sys; con = duckdb.connect({str(path)!r}); print(flush=True); sys.stdin.read()"
         with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-            assert holder.stdout
             holder.stdout.readline()
             with pytest.raises(InputError, match=r"city\.duckdb is open in another program") as refused:
                 place.ingested(**{key: "city.duckdb::trips"})

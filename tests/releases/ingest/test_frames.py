@@ -4,9 +4,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +21,7 @@ from storage.errors import Interrupted, SpecError, UsageError
 from tasks.ingest.task import read_in_memory
 from tests.support.ages import EXACT, SPEC, draw_people
 
-KINDS: dict[str, Callable[[pl.DataFrame], Any]] = {
+KINDS = {
     "Polars": lambda frame: frame,
     "a plan of Polars": lambda frame: frame.lazy(),
     "pandas": lambda frame: pd.DataFrame(frame.to_dict(as_series=False)),
@@ -35,13 +33,13 @@ ZONES = pl.DataFrame({"side": ["up", "up", "down"], "zone": ["n", "e", "s"]})
 
 
 @pytest.fixture
-def home(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(own_home, monkeypatch):
     """Return a store, beside the working directory."""
     monkeypatch.chdir(own_home.parent)
     return own_home
 
 
-def spec_of(kind: str, people: pl.DataFrame, **keys: Any) -> dict[str, Any]:
+def spec_of(kind, people, **keys):
     """Return a spec whose table and codebook are data frames of a kind."""
     made = KINDS[kind]
     return {
@@ -77,7 +75,7 @@ def test_what_nobody_looks_at_is_in_no_file(home, monkeypatch, kind):
     spec["input"] = spec["input"] | {"table": [KINDS[kind](people)]}
     delete = frames.rmtree
 
-    def kept(folder: Path, **keys: Any) -> None:
+    def kept(folder, **keys):
         written.extend(map(pl.read_parquet, folder.glob("input-table*.parquet")))
         delete(folder, **keys)
 
@@ -163,7 +161,7 @@ def test_checks_and_plans_are_shown_in_a_line(home):
 def test_a_stopped_release_is_listed_and_continued(home, monkeypatch):
     """`releases` says that it failed, and `rerun` publishes it; once more it is the same."""
 
-    def interrupt(*_: object) -> None:
+    def interrupt(*_):
         raise Interrupted("stopped")
 
     with monkeypatch.context() as patch:
@@ -174,7 +172,6 @@ def test_a_stopped_release_is_listed_and_continued(home, monkeypatch):
     assert listed.state == "failed"
     for _ in range(2):
         found = trellis.rerun(listed.id)
-        assert found is not None
         assert found.id == listed.id
         assert found.query()["count"].to_list() == [600]
     assert [of.state for of in trellis.releases().releases] == ["published"]
@@ -199,15 +196,3 @@ def test_lists_of_questions_and_of_areas(home):
             found.table(level)  # type: ignore[arg-type]
     assert found.table("side").equals(found.table(1))
     assert found.table(np.int64(2)).equals(found.table("zone"))
-
-
-def test_mechanisms_are_compared(home):
-    """On a table that is declared public, for each mechanism and ε; otherwise it is refused."""
-    spec = spec_of("pandas", draw_people(), public_data=True, privacy=SPEC["privacy"], mechanism="inftda")
-    results = trellis.compare(spec, ["inftda", "gaussian"], [1.0, 2.0], runs=2).results
-    tried = [(of.mechanism, of.epsilon) for of in results]
-    assert tried == [(mechanism, epsilon) for mechanism in ("inftda", "gaussian") for epsilon in (1.0, 2.0)]
-    with pytest.raises(SpecError, match="public_data must be true"):
-        trellis.compare(spec_of("pandas", draw_people()))
-    with pytest.raises(UsageError, match="runs must be at least 1"):
-        trellis.compare(spec, runs=0)

@@ -6,9 +6,7 @@ import shutil
 import sys
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import polars as pl
@@ -39,18 +37,18 @@ PATH_COLUMNS = ["h1", "h2", "h3", "w1", "w2", "w3", "people"]
 BY_PATH = {"origin": PATH_COLUMNS[:3], "destination": PATH_COLUMNS[3:6]}
 
 
-def codebook(*rows: Sequence[str]) -> dict[str, str]:
+def codebook(*rows):
     """Return the codebook, its good rows and then these, as CSV."""
     return {"codebook": csv(LEVELS, [*AREAS, *rows])}
 
 
-def by_path(path: Sequence[str]) -> dict[str, str]:
+def by_path(path):
     """Return trips by paths of codes, of which one is this."""
     return {"trips": csv(PATH_COLUMNS, [(*AREAS[0], *AREAS[0], 5), (*path, *AREAS[0], 7)])}
 
 
 # the table of trips and the codebook, where they are others; keys of the spec; the field; and what the error says
-REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str, str]] = {
+REFUSED = {
     "no table": ({}, {"table": "nothing.csv"}, TABLE, "there is no file"),
     "no codebook": ({}, {"codebook": "nothing.csv"}, CODES, "there is no file"),
     "no origin": ({}, {"origin": "from"}, TABLE, LACKS.format("from")),
@@ -113,7 +111,7 @@ def test_what_cannot_be_released_is_refused(refusing, capfd, what):
 
 HOME, WORK = ("input.origin", "home"), ("input.destination", "work")
 NO_NUMBERS = ("271 828", "0x10", "5 or so", "٣")  # which are no survey weights
-FAULTY_ROWS: dict[str, tuple[list[tuple[object, ...]], tuple[str, str], str]] = {
+FAULTY_ROWS = {
     "unknown home": ([(UNKNOWN, N1, 1)], HOME, UNKNOWN_CODE),
     "unknown work": ([(N1, UNKNOWN, 1)] * 3, WORK, UNKNOWN_CODE),
     "an area of another level": ([("0101", N1, 1)], HOME, UNKNOWN_CODE),
@@ -173,7 +171,7 @@ def test_a_refused_release_touches_nothing_and_the_checks_have_power(place, capf
     assert any(secret in capfd.readouterr().err for secret in SECRETS)
 
 
-BROKEN: dict[str, tuple[str, Callable[[bytes, bytes], bytes], str | None]] = {  # of a table and its last row; the hint
+BROKEN = {  # of a table and its last row; the hint
     "CSV named Parquet": ("table.parquet", lambda good, _: good, ""),
     "CSV named gzip": ("table.csv.gz", lambda good, _: good, "not gzip, or is incomplete"),
     "a cut gzip": ("cut.csv.gz", lambda good, _: gzip.compress(good)[:-12], "incomplete"),
@@ -270,7 +268,7 @@ def test_output_that_cannot_be_written_is_refused(place, capfd):
 def test_any_rows_are_summed_exactly(anyplace, rows):
     """Whatever the rows and their order, the vault holds the exact sum of each pair, and no pair of nobody."""
     anyplace.write("trips.csv", csv(HEADER, rows))
-    sums: Counter[tuple[str, str]] = Counter()
+    sums = Counter()
     for home, work, count in rows:
         sums[home, work] += count
     assert anyplace.ingested() == {pair: count for pair, count in sums.items() if count}
@@ -295,7 +293,7 @@ def test_whole_numbers_may_be_written_in_several_ways(place):
         place.ingested(table="trips.parquet", codebook="codes.parquet", levels=["region", "place"])
 
 
-def named(*names: str) -> tuple[dict[str, str], dict[str, Any]]:
+def named(*names):
     """Return the table of trips with columns of other names, and the keys of the spec that name them."""
     header = ['"' + name.replace('"', '""') + '"' for name in names]
     return {"trips.csv": csv(header, TRIPS)}, dict(zip(["origin", "destination", "count"], names, strict=True))
@@ -323,9 +321,8 @@ def test_quoted_fields_are_read(place):
     odd = ["a,b", 'say ""ah""', "two\nlines", "#1", "-", "é ñ", "'", " lead", "NULL", "\\N", "=1+1", "1e5"]
     plain = [code.replace('""', '"') for code in odd]
     place.write("codebook.csv", "region,place\n" + "".join(f'"R","{code}"\n' for code in odd))
-    place.write(
-        "trips.csv", 'home,"work",people\n' + "".join(f'"{code}","{odd[0]}",{n}\n' for n, code in enumerate(odd, 1))
-    )
+    rows = "".join(f'"{code}","{odd[0]}",{n}\n' for n, code in enumerate(odd, 1))
+    place.write("trips.csv", f'home,"work",people\n{rows}')
     assert place.ingested(levels=["region", "place"]) == {(code, plain[0]): n for n, code in enumerate(plain, 1)}
     table = table_at("a", place.write("codes.csv", "place\na;b\nc|d\n"), place.folder)
     assert read_codebook(table, ["place"], by_path=False, not_all_of=None)["place"].to_list() == ["a;b", "c|d"]
@@ -358,7 +355,7 @@ def test_one_column_per_level_identifies_by_path(place):
 def test_ingest_keeps_its_faults_to_itself(place, capfd, monkeypatch):
     """A fault that nobody foresaw is told by its kind and place, without the text and the chain that quote the data."""
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         try:
             {}[UNKNOWN]
         except KeyError as missing:

@@ -3,28 +3,24 @@
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
-from flows.planning.plan import Plan
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.task import read_in_memory
 from tests.support.spec import of_features
 from tests.support.tables import in_duckdb, write
 
-USUAL: dict[str, list[Any]] = {
+USUAL = {
     "numbers": [1.0, 2.0, 2.0, 12.0],
     "times": ["2025-11-01 00:00:00", "2025-11-02 00:00:00", "2025-11-02 08:30:00"],
 }
-ODD: list[Any] = ["x", "1.0", "", None, "2025-11-01T00:00:00", "8:05", 1.5, True, 2.0**53]
+ODD = ["x", "1.0", "", None, "2025-11-01T00:00:00", "8:05", 1.5, True, 2.0**53]
 UNLISTED, CHANGED = {"unlisted": "OTHER"}, {"table": "changes.csv", "from": "was", "to": "is"}
-AXES: dict[str, dict[str, Any]] = {  # each of the same column
+AXES = {  # each of the same column
     "digits": {"values": ["1", "2", "2025-11-01", "x"], "recode": CHANGED},
     "fractions": {"values": ["1.0", "2.0", "2025-11-01 00:00:00"], "unlisted": "1.0"},
     "hour": {"from": {"take": "hour"}, "recode": CHANGED},
@@ -34,19 +30,19 @@ AXES: dict[str, dict[str, Any]] = {  # each of the same column
 }
 
 
-def text(value: Any) -> str:
+def text(value):
     """Return a value as CSV has it."""
     return '""' if value in (None, "") else str(value)
 
 
-def as_csv(path: Path, values: Sequence[Any], encoding: str = "utf-8", beside: str = "") -> str:
+def as_csv(path, values, encoding="utf-8", beside=""):
     """Write CSV, with another column or without, where a blank line stands behind the last record."""
     lines = [f"{line}{beside}\n" for line in ("v", *map(text, values), *([] if beside else [""]))]
     path.with_suffix(".csv").write_text("".join(lines), encoding=encoding)
     return str(path.with_suffix(".csv"))
 
 
-def as_parquet(path: Path, values: Sequence[Any], of_type: Any) -> str:
+def as_parquet(path, values, of_type):
     """Write Parquet with a column of this type."""
     texts = pl.Series("v", [None if value is None else text(value) for value in values])
     times = of_type == pl.Datetime
@@ -55,14 +51,14 @@ def as_parquet(path: Path, values: Sequence[Any], of_type: Any) -> str:
     return str(path.with_suffix(".parquet"))
 
 
-def json_lines(path: Path, values: Sequence[Any]) -> str:
+def json_lines(path, values):
     """Write JSON with one object per line, of which some lack the key."""
     lines = [json.dumps({} if value is None else {"v": value}) + "\n" for value in values]
     path.with_suffix(".ndjson").write_text("".join(lines))
     return str(path.with_suffix(".ndjson"))
 
 
-def folder_of_json(path: Path, values: Sequence[Any]) -> str:
+def folder_of_json(path, values):
     """Write each record to a file of its own."""
     path.mkdir()
     for number, value in enumerate(values):
@@ -70,19 +66,19 @@ def folder_of_json(path: Path, values: Sequence[Any]) -> str:
     return str(path)
 
 
-def in_file(path: Path, values: Sequence[Any], ending: str) -> str:
+def in_file(path, values, ending):
     """Write a table of SQLite, where each value has its own type, or a sheet, with a column beside, so that no row is empty."""
     rows = [("v", "w"), *((value, "w") for value in values)]
     return str(path.parent / write(path.with_suffix(ending), {"t": rows})) + "::t"
 
 
-def in_view(path: Path, values: Sequence[Any], of_json: str = "") -> str:
+def in_view(path, values, of_json=""):
     """Make a view of JSON, with types or without."""
     view = f"CREATE VIEW t AS FROM read_json('{json_lines(path, values)}'{of_json})"
     return in_duckdb(path.with_suffix(".duckdb"), view) + "::t"
 
 
-SOURCES: dict[str, Callable[[Path, Sequence[Any]], str]] = {
+SOURCES = {
     "csv": partial(as_csv, beside=",w"),
     "csv of one column": as_csv,
     "csv in utf-16": partial(as_csv, encoding="utf-16"),
@@ -108,7 +104,7 @@ def plans(anyplace):
     return [anyplace.plan(**of_features("trips.csv", axes)) for axes in (taken, without)]
 
 
-def cells(plan: Plan, folder: Path, write: Callable[[Path, Sequence[Any]], str], values: list[Any]) -> Counter[Any]:
+def cells(plan, folder, write, values):
     """Return how many of some records each cell has."""
     table = table_at("input.table", write(folder / f"t{next(_numbers)}", values), folder)
     _, areas, counts = read_in_memory(replace(plan.source, table=table), plan.units, plan.promised)
@@ -116,7 +112,7 @@ def cells(plan: Plan, folder: Path, write: Callable[[Path, Sequence[Any]], str],
     return Counter(dict(zip(zip(*(of.tolist() for of in areas), strict=True), counts.tolist(), strict=True)))
 
 
-def moved(before: Counter[Any], after: Counter[Any]) -> list[int]:
+def moved(before, after):
     """Return by how much cells change; cells that stay are left out."""
     return [after[cell] - before[cell] for cell in before | after if after[cell] != before[cell]]
 
@@ -139,7 +135,6 @@ def test_one_record_more_is_one_cell_more_by_one(plans, tmp_path, source, kind):
 
 def test_a_view_whose_types_are_guessed_breaks_the_law(plans, tmp_path):
     """The law can fail, and does where DuckDB guesses a type from all rows: the page on views says what to write."""
-    before, after = (
-        cells(plans[1], tmp_path, in_view, values) for values in (USUAL["numbers"], ["x", *USUAL["numbers"]])
-    )
+    values = (USUAL["numbers"], ["x", *USUAL["numbers"]])
+    before, after = (cells(plans[1], tmp_path, in_view, of) for of in values)
     assert len(moved(before, after)) > 1

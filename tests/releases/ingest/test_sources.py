@@ -5,14 +5,12 @@ import hashlib
 import sqlite3
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from datetime import date
 from functools import partial
 from hashlib import sha256
 from itertools import combinations_with_replacement, product
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -37,24 +35,9 @@ from tasks.ingest.codebook import read_codebook
 from tasks.ingest.contents import fingerprints, read_content, same_content
 from tasks.ingest.sources import matrices
 from tasks.ingest.sources.locations import sha256_at, table_at
-from tasks.ingest.tables import Table, identifier, opened, reader, same_table, text_columns
+from tasks.ingest.tables import identifier, opened, reader, same_table, text_columns
 from tests.support.postgresql import PASSWORD, USER
-from tests.support.tables import (
-    AREAS,
-    GOOD,
-    HEADER,
-    LEVELS,
-    N1,
-    N2,
-    S2,
-    TRIPS,
-    UNKNOWN,
-    Place,
-    Rows,
-    csv,
-    shown_by,
-    write,
-)
+from tests.support.tables import AREAS, GOOD, HEADER, LEVELS, N1, N2, S2, TRIPS, UNKNOWN, csv, shown_by, write
 
 ZONES = [code for *_, code in AREAS]
 CODEBOOK = [LEVELS, *AREAS]
@@ -68,7 +51,7 @@ SHAPES = [[*LEVELS, "geom"], *((*area, b"x") for area in AREAS)]
 OF_MATRIX = dict.fromkeys(("table", "origin", "destination", "count"))
 
 
-def write_omx(path: Path, lookups: dict[str, list[Any]] | None = None, **cells: Any) -> None:
+def write_omx(path, lookups=None, **cells):
     """Write an OMX file of matrices and lookups, whose zones may be numbers or texts."""
     with openmatrix.open_file(str(path), "w") as file:
         for name, of in cells.items():
@@ -80,7 +63,7 @@ def write_omx(path: Path, lookups: dict[str, list[Any]] | None = None, **cells: 
             plain.create_array("/lookup", name, np.array(entries))
 
 
-def matrix_of(rows: Rows) -> tuple[list[str], np.ndarray]:
+def matrix_of(rows):
     """Return the zones of some trips, and a matrix of these, whose rows are origins."""
     zones = sorted({*ZONES, *(code for row in rows for code in row[:2])})
     cells = np.zeros((len(zones), len(zones)))
@@ -89,25 +72,25 @@ def matrix_of(rows: Rows) -> tuple[list[str], np.ndarray]:
     return zones, cells
 
 
-def text(count: float | None) -> str:
+def text(count):
     """Return a count as a field of CSV."""
     return "" if count is None else str(count)
 
 
-def as_csv(place: Place, rows: Rows) -> dict[str, Any]:
+def as_csv(place, rows):
     """Write a mark of the encoding, other line ends, quotes, no end of the last line, more columns, and another order."""
     lines = ["id,work,mode,people,home", *(f'{n},"{b}",m,{text(c)},{a}' for n, (a, b, c) in enumerate(rows[::-1]))]
     return {"table": place.write("odd.csv", b"\xef\xbb\xbf" + "\r\n".join(lines).encode())}
 
 
-def as_gzip(place: Place, rows: Rows) -> dict[str, Any]:
+def as_gzip(place, rows):
     """Pack CSV that ends with a line without fields, and has a row of nobody and one trip as two."""
     (home, work, count), *others = rows
     some = [(home, work, 0), (home, work, 1), *others, (home, work, count - 1)]
     return {"table": place.write("t.csv.gz", gzip.compress((csv(HEADER, some) + "\n").encode()))}
 
 
-def as_parquet(place: Place, rows: Rows) -> dict[str, Any]:
+def as_parquet(place, rows):
     """Write Parquet, of which the counts are numbers."""
     home, work, counts = zip(*rows, strict=True)
     kind = pl.UInt64 if 2**63 in counts else None
@@ -116,22 +99,22 @@ def as_parquet(place: Place, rows: Rows) -> dict[str, Any]:
     return {"table": "t.parquet"}
 
 
-def as_view(place: Place, rows: Rows) -> dict[str, Any]:
+def as_view(place, rows):
     """Show CSV by a view of a DuckDB file."""
     place.write("seen.csv", csv(HEADER, [(*ends, text(count)) for *ends, count in rows]))
     seen = f"CREATE VIEW trips AS FROM read_csv('{place.folder / 'seen.csv'}', all_varchar = true)"
     return {"table": write(place.folder / "views.duckdb", {}, seen) + "::trips"}
 
 
-def in_file(name: str, table: str, place: Place, rows: Rows, *more: str) -> dict[str, Any]:
+def in_file(name, table, place, rows, *more):
     """Write a table among others into a file, its first counts a float, a text and an integer; its name may be in any case."""
     first = [(*ends, kind(count)) for (*ends, count), kind in zip(rows, (float, str, int), strict=False)]
     of_trips = [HEADER, *first, *rows[3:]]
-    given: dict[str, Rows] = {"Other": [("x",), ("y",)], "Trips": of_trips, "More": of_trips}
+    given = {"Other": [("x",), ("y",)], "Trips": of_trips, "More": of_trips}
     return {"table": f"{write(place.folder / name, given, *more)}::{table}"}
 
 
-def as_matrix(place: Place, rows: Rows) -> dict[str, Any]:
+def as_matrix(place, rows):
     """Write a CSV matrix, packed."""
     zones, cells = matrix_of(rows)
     lines = [[zone, *map("{:.15g}".format, row)] for zone, row in zip(zones, cells, strict=True)]
@@ -139,14 +122,14 @@ def as_matrix(place: Place, rows: Rows) -> dict[str, Any]:
     return OF_MATRIX | {"matrix": place.write("m.csv.zst", packed)}
 
 
-def as_omx(place: Place, rows: Rows) -> dict[str, Any]:
+def as_omx(place, rows):
     """Write an OMX file, of which one lookup has the zones."""
     zones, cells = matrix_of(rows)
     write_omx(place.folder / "m.omx", {"taz": [zone.encode() for zone in zones]}, trips=cells, other=cells[::-1])
     return OF_MATRIX | {"matrix": "m.omx::trips"}
 
 
-SOURCES: dict[str, Callable[[Place, Rows], dict[str, Any]]] = {
+SOURCES = {
     "CSV": as_csv,
     "gzip": as_gzip,
     "Parquet": as_parquet,
@@ -179,7 +162,7 @@ def test_the_same_trips_are_the_same_table(place, source, monkeypatch):
 
 
 UNLISTED, WHOLE = ("has codes that the codebook lacks", "every possible code"), ("must hold whole numbers", "no counts")
-FAULTS: list[tuple[tuple[Any, ...], str, tuple[str, str]]] = [  # a row, the column, the rule and the hint
+FAULTS = [  # a row, the column, the rule and the hint
     ((UNKNOWN, N1, 5), "home", UNLISTED),
     ((N1, UNKNOWN, 5), "work", UNLISTED),
     ((N1, N1, -314159), "people", ("must be >= 0", "")),
@@ -211,7 +194,7 @@ def test_the_same_faults_are_the_same_refusals(refusing, capfd, source):
         assert said == "1 row is at fault.\n"
 
 
-def codes_in(name: str, folder: Path, levels: Sequence[str] = ("region", "area")) -> list[tuple[str, ...]]:
+def codes_in(name, folder, levels=("region", "area")):
     """Return the areas of a codebook."""
     table = table_at("hierarchy.table", name, folder)
     return read_codebook(table, levels, by_path=False, not_all_of=None).rows()
@@ -266,9 +249,8 @@ def test_what_is_read_is_what_it_is(place):
         write(folder / name.partition("::")[0], {"A": [("area", "region"), (10, 1), (None, None), (9, 1)]})
         with pytest.raises(InputError, match="column area has a blank code in 1 row: 2"):
             codes_in(name, folder)
-    write(
-        folder / "n.db", {"n": [("area", "size", "picture"), ("01", 2.5, b"\x01"), ("02", None, None), ("03", 0, b"")]}
-    )
+    sizes = [("area", "size", "picture"), ("01", 2.5, b"\x01"), ("02", None, None), ("03", 0, b"")]
+    write(folder / "n.db", {"n": sizes})
     lines = '["area","size","picture"]\n["01","2.5","01"]\n["02",null,null]\n["03","0",""]\n'
     assert table_at("a", "n.db::n", folder).sha256() == sha256(lines.encode()).hexdigest()
     table, column = 'it\'s "a"::b', 'co"l?'
@@ -309,13 +291,13 @@ def test_what_is_no_code_is_refused_by_its_column(place, ending, values):
         assert codes_in(f"{name}::n", place.folder) == [("1", "a")]
 
 
-def no_workbook(path: Path) -> None:
+def no_workbook(path):
     """Pack a file that is no workbook."""
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr("a.txt", QUOTED)
 
 
-def too_large(path: Path) -> None:
+def too_large(path):
     """Pack so many zeros that nobody would unpack them."""
     with (
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as packed,
@@ -325,7 +307,7 @@ def too_large(path: Path) -> None:
             part.write(bytes(2**24))
 
 
-def seeming_zeros(path: Path) -> None:
+def seeming_zeros(path):
     """Write a cell that shows 01001 and holds 1001."""
     book = Workbook()
     book.active.append(["region", "area"])
@@ -334,12 +316,12 @@ def seeming_zeros(path: Path) -> None:
     book.save(path)
 
 
-def of_bytes(content: bytes) -> Callable[[Path], object]:
+def of_bytes(content):
     """Return what writes bytes."""
     return lambda path: path.write_bytes(content)
 
 
-def sheet(*rows: Sequence[Any]) -> Callable[[Path], object]:
+def sheet(*rows):
     """Return what writes a workbook of one sheet."""
     return lambda path: write(path, {"A": rows})
 
@@ -348,7 +330,7 @@ NO_BASE, NO_BOOK = "cannot be read as an SQLite database", "cannot be read as an
 NO_NAMES = "must hold the column names in its first row"
 NOT_UTF8 = f"INSERT INTO n VALUES (CAST(x'{QUOTED.encode().hex()}ff' AS TEXT), '1')"
 # what writes the file, the table, and what the error and its hint say
-NO_TABLES: list[tuple[Callable[[Path], object], str, str, str]] = [
+NO_TABLES = [
     (lambda path: write(path, {"Areas": SHAPES}), "a.gpkg::area", "a.gpkg has no table area", "Did you mean Areas?"),
     (of_bytes(b""), "a.gpkg", "got a.gpkg", "Name the table inside of it: file.gpkg::table."),
     (of_bytes(QUOTED.encode() * 1000), "noise.db::areas", NO_BASE, ""),
@@ -383,14 +365,10 @@ def test_what_is_no_table_of_codes_is_refused(tmp_path, made, name, rule, hint):
 
 def test_zones_are_named_by_a_lookup(place):
     """Without a lookup zones are numbers from 1 on; of several, the spec names one; codes may be numbers or texts."""
-    cells, found = (
-        [[0, 5, 1], [7, 0, 0], [0, 11, 2]],
-        {("1", "2"): 5, ("1", "3"): 1, ("2", "1"): 7, ("3", "2"): 11, ("3", "3"): 2},
-    )
-    keys = OF_MATRIX | {
-        "codebook": place.write("three.csv", "district,zone\na,1\na,2\nb,3\n"),
-        "levels": ["district", "zone"],
-    }
+    cells = [[0, 5, 1], [7, 0, 0], [0, 11, 2]]
+    found = {("1", "2"): 5, ("1", "3"): 1, ("2", "1"): 7, ("3", "2"): 11, ("3", "3"): 2}
+    zones = place.write("three.csv", "district,zone\na,1\na,2\nb,3\n")
+    keys = OF_MATRIX | {"codebook": zones, "levels": ["district", "zone"]}
     write_omx(place.folder / "bare.omx", trips=np.array(cells, "u2"))
     assert place.ingested(matrix="bare.omx::trips", **keys) == found
     write_omx(place.folder / "two.omx", {"one": [1, 2, 3], "other": [3, 2, 1]}, trips=cells)
@@ -403,9 +381,7 @@ def test_zones_are_named_by_a_lookup(place):
 ROWS = "zone,{0},{1}\n{0},0,314159\n{1},{2}\n"
 MATRIX, FITS = "input.matrix: ", "cannot be read as a CSV matrix"
 TWICE = "input.matrix: the first {} of m.csv must list each zone once."
-NO_MATRICES: list[
-    tuple[str, str, str | None, str, str]
-] = [  # m.csv, matrix, zones, and what the error and its hint say
+NO_MATRICES = [  # m.csv, matrix, zones, and what the error and its hint say
     (ROWS.format(N1, N2, "0,1,271828"), "m.csv", None, f"m.csv {FITS}", "as many cells as the first line"),
     (ROWS.format(N1, N2, "0"), "m.csv", None, f"m.csv {FITS}", "as many cells"),
     (ROWS.format(N1, N2, "0,1").replace(",", ";"), "m.csv", None, "must use commas", "commas"),
@@ -477,10 +453,8 @@ def test_no_public_table_is_in_a_file_with_the_confidential_one(place, ending):
     write(whole, {"trips": [HEADER, *TRIPS], "areas": CODEBOOK, "names": names})
     copy.write_bytes(whole.read_bytes())
     for public in (whole, copy):
-        for hierarchy in (
-            {"table": f"{public.name}::areas"},
-            {"table": "codebook.csv", "labels": f"{public.name}::names"},
-        ):
+        with_names = {"table": "codebook.csv", "labels": f"{public.name}::names"}
+        for hierarchy in ({"table": f"{public.name}::areas"}, with_names):
             also = {"hierarchy": hierarchy | {"levels": LEVELS}}
             rule = r"must not be the confidential table or a view of it, nor in a file with it"
             with pytest.raises(InputError, match=rule) as refused:
@@ -530,12 +504,12 @@ def test_a_database_that_is_open_elsewhere_is_refused(place):
 COUNTED = Columns(("home", "work"), "n")
 
 
-def table(place: Place, name: str) -> Table:
+def table(place, name):
     """Return a table in a folder."""
     return table_at("input.table", name, place.folder)
 
 
-def known_by(found: Table, columns: Columns) -> str:
+def known_by(found, columns):
     """Return the fingerprint of a table by its own columns."""
     return fingerprints(found, columns)[columns]
 
@@ -561,7 +535,7 @@ def test_no_two_small_tables_are_one(place):
     chosen = [some for size in (1, 2) for some in combinations_with_replacement(rows, size)]
     key = key_of_records()
 
-    def hashed(row: tuple[str | None, ...]) -> tuple[int, int]:
+    def hashed(row):
         texts = ((f"{len(code.encode())}:{code}" if code is not None else ":") for code in row)
         digest = hashlib.sha256((key + "".join(texts)).encode()).digest()
         return int.from_bytes(digest[:8]), int.from_bytes(digest[8:16])
@@ -584,9 +558,8 @@ def test_tables_are_one_where_their_records_are(anyplace, rows):
     anyplace.write("records.csv", csv(("home", "work"), records))
     anyplace.write("more.csv", csv(("home", "work"), [*records, ("a", "x")]))
     counted = known_by(table(anyplace, "counts.csv"), COUNTED)
-    one_by_one, more = (
-        known_by(table(anyplace, f"{name}.csv"), Columns(("home", "work"))) for name in ("records", "more")
-    )
+    columns, tables = Columns(("home", "work")), ("records", "more")
+    one_by_one, more = (known_by(table(anyplace, f"{name}.csv"), columns) for name in tables)
     assert (counted == one_by_one) == bool(records)  # nothing is like nothing
     assert counted != more
 

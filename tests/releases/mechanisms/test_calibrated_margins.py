@@ -68,9 +68,8 @@ def test_margins_are_published_beside_a_tree_that_is_calibrated_to_them(tmp_path
     if is_shared:
         assert total == sum(count for *_, count in wide.trips)
     assert [entry["name"] for entry in manifest["views"]] == COUNTS
-    assert {entry["name"]: entry["level"] for entry in manifest["views"]} == dict(
-        zip(COUNTS, [5, 6, 1, 7], strict=True)
-    )
+    of_views = {entry["name"]: entry["level"] for entry in manifest["views"]}
+    assert of_views == dict(zip(COUNTS, [5, 6, 1, 7], strict=True))
     for entry in manifest["views"]:
         name, table = entry["name"], view(folder, entry["name"])
         assert len(table) == (DISTRICTS if name.endswith("district") else ZONES)
@@ -111,9 +110,8 @@ def test_without_noise_everything_is_the_truth(is_cut, tmp_path, monkeypatch):
         assert totals(view(folder, name), name) == wide.true_totals(name)
     pairs = level(folder, 4).select("origin_zone", "destination_zone", "count")
     assert set(pairs.iter_rows()) == {(code_of(a)[1], code_of(b)[1], n) for a, b, n in wide.trips}
-    assert {view["name"]: (view["differs"] or {}).get("largest") for view in manifest_of(folder)["views"]} == (
-        dict.fromkeys(COUNTS, 0) | {"destination_district": None}
-    )
+    differs = {view["name"]: (view["differs"] or {}).get("largest") for view in manifest_of(folder)["views"]}
+    assert differs == dict.fromkeys(COUNTS, 0) | {"destination_district": None}
 
 
 @pytest.mark.parametrize("moved_by", [-3, 3])
@@ -175,9 +173,8 @@ def of_origins(change):
 def to_another_district(table):
     """Return a margin with a record moved from its largest area to one of another district, which has records too."""
     largest, row = table["count"].arg_max(), pl.int_range(pl.len())
-    other = int(
-        table.with_row_index("row").filter((pl.col("count") > 0) & (pl.nth(1) != table.row(largest)[0]))["row"].first()
-    )
+    elsewhere = (pl.col("count") > 0) & (pl.nth(1) != table.row(largest)[0])
+    other = int(table.with_row_index("row").filter(elsewhere)["row"].first())
     return table.with_columns(count=pl.col("count") - (row == largest) + (row == other))
 
 

@@ -238,9 +238,8 @@ def check_views(plan, trial):
     parts = {part.level: part for part in (*plan.levels, *plan.views)}
     tables = [pl.DataFrame({"count": trial.released[0].counts}), leaves_of(plan, trial)]
     for view in plan.named_views:
-        rows = pl.DataFrame(
-            view_table(trial.job.partition(view.number), frozenset(), trial.published.cells(view.number)[0])
-        )
+        cells, _ = trial.published.cells(view.number)
+        rows = pl.DataFrame(view_table(trial.job.partition(view.number), frozenset(), cells))
         assert rows.height == parts[view.number].possible_cells == len({row[:-3] for row in rows.iter_rows()})
         assert rows["count"].dtype == pl.Int64
         if "counts_positive" not in plan.mechanism.waived:  # and so the axes have no order of their own

@@ -3,16 +3,14 @@
 import json
 import re
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 from polars.testing import assert_frame_equal
 
-import storage.counts.published
 import tasks.folder.publish.task
 import tasks.format.csv
 import tasks.format.tables
@@ -22,7 +20,6 @@ from flows.api import release
 from flows.planning.plan import make_plan
 from flows.run.reservation import new_release
 from flows.specification.file import load_spec
-from storage.database.connections import store
 from storage.errors import StageFailed, TrellisError
 from storage.tables import SIGNAL
 from tasks.folder.verify.folder import verify
@@ -71,9 +68,7 @@ class City:
             "budget": BUDGET,
             **keys,
         }
-        path = self.folder / "spec.yaml"
-        path.write_text(yaml.safe_dump(spec))
-        return path
+        return spec_in(self.folder, spec)
 
     def marginal(self, order):
         """Return the true counts of what some entries refine, sorted by their codes."""
@@ -100,11 +95,8 @@ def city_in(folder):
     """Write made-up trips and the codebook of their zones, and return what is true of them, with every level."""
     generator = np.random.default_rng(8)
     ends = {end: generator.choice(5, size=TRIPS, p=[0.5, 0.3, 0.15, 0.05, 0.0]) for end in ("from", "to")}
-    columns = {
-        f"{end}_{level}": [ZONES[zone][of] for zone in zones]
-        for end, zones in ends.items()
-        for of, level in enumerate(("district", "zone"))
-    }
+    levels = product(ends.items(), enumerate(("district", "zone")))
+    columns = {f"{end}_{level}": [ZONES[zone][of] for zone in zones] for (end, zones), (of, level) in levels}
     modes = generator.choice(["car", "bus"], size=TRIPS, p=[0.8, 0.2])
     hours = generator.choice(3, size=TRIPS, p=[0.6, 0.4, 0.0]).astype(str)
     true = pl.DataFrame(columns | {"area": modes, "hour": hours})
@@ -224,12 +216,8 @@ def test_records_survive_a_failure_and_are_verified(city, monkeypatch, kind):
     assert f"`records.{kind}`" in (folder / "README.md").read_text()
     records = text_csv(folder / "records.csv") if kind == "csv" else pl.read_parquet(folder / "records.parquet")
     assert_frame_equal(records, city.true.select(FINEST).sort(FINEST))
-    for wrong in (
-        records[1:],
-        pl.concat([records, records[-1:]]),
-        records.with_columns(pl.lit("1").alias("hour")),
-        records[:0],
-    ):
+    wrongs = (records[1:], pl.concat([records, records[-1:]]), records.with_columns(hour=pl.lit("1")), records[:0])
+    for wrong in wrongs:
         assert spoilt(folder, wrong, kind) == [
             f"records.{kind} does not hold the records that the finest level counts."
         ]
@@ -262,17 +250,6 @@ def test_trips_have_records_too(tmp_path, own_home, by_path):
     assert records.rows() == [row if by_path else (row[1], row[3]) for row in expected]
     assert records.height == 6
     assert verify(folder) == []
-
-
-def test_large_levels_are_views_of_features(city, monkeypatch):
-    """A level that the store keeps by numbers reads as it was published: without noise, the marginal of its refinements."""
-    monkeypatch.setattr(storage.counts.published, "TABLE_ROWS", 1)
-    folder = published(city.spec())
-    city.check_levels(folder)
-    with store() as con:
-        for level in range(len(ORDER) + 1):
-            rows = con.sql(f'SELECT * FROM "{folder.name}".level_{level}').pl()
-            assert_frame_equal(rows, pl.read_parquet(folder / "counts" / f"level_{level}.parquet"))
 
 
 @pytest.mark.thorough
@@ -355,10 +332,10 @@ def ordered(tmp_path_factory):
         "privacy": NO_NOISE,
         "budget": BUDGET,
     }
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+    path = spec_in(folder, spec)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(folder / "home"))
-        return trips, release(folder / "spec.yaml")
+        return trips, release(path)
 
 
 def test_rows_stand_in_the_order_of_the_axis(ordered):

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 from polars.testing import assert_frame_equal
 
 import flows.planning.compatibility
@@ -27,13 +26,13 @@ from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.thresholded import thresholded_laplace
 from tasks.mechanisms import MECHANISMS
-from tasks.optimize.reconcile import UpDown
 from tasks.tree.job import tree_of
 from tests.support.cases import CASES, case_csv, case_precise
 from tests.support.folders import changed, rewrite
 from tests.support.laws import drawn_by
 from tests.support.making import CUT, MECHANISM, levels_of, make, no_noise, noise_of_the_cell, quick, sealed_of
 from tests.support.passes import replay
+from tests.support.spec import spec_in
 
 
 @pytest.fixture(autouse=True)
@@ -60,16 +59,6 @@ def kept_by_count(true_counts, scale, threshold):
     """Keep the leaves that reach a threshold with noise that depends on their true count alone."""
     noisy = true_counts * 7919 % 13 - 6 + true_counts
     return np.flatnonzero(noisy >= threshold), noisy[noisy >= threshold]
-
-
-def a_hundred_more(sampler):
-    """Return a sampler by which every cell has a hundred records more; a histogram's, what it keeps."""
-
-    def sample(true_counts, *scale):
-        drawn = sampler(true_counts, *scale)
-        return (drawn[0], drawn[1] + 100) if isinstance(drawn, tuple) else drawn + 100
-
-    return sample
 
 
 def public(case, mechanism, **keys):
@@ -135,13 +124,8 @@ def test_the_store_and_memory_agree(mechanism, measure, case, priority, tmp_path
     with limit(measure) as keys, noise_of_the_cell() as of_the_cell:
         keys |= {"priority": priority} if priority else {}
         sampler = kept_by_count if mechanism == "stability_histogram" else of_the_cell
-        made = make(
-            tmp_path / "made",
-            public(sparse if case == SPARSE else CASES[case], mechanism, **keys),
-            sampler,
-            sizes=CUT,
-            mechanism=mechanism,
-        )
+        write = public(sparse if case == SPARSE else CASES[case], mechanism, **keys)
+        made = make(tmp_path / "made", write, sampler, sizes=CUT, mechanism=mechanism)
         monkeypatch.setenv("TRELLIS_HOME", str(made.home))
         released = listed(levels_of(made.release))
         plan, tried = tried_on(made.home.parent / "spec.yaml", mechanism, sampler)
@@ -185,67 +169,6 @@ def check_measured(made, measure):
     assert ("At level 6, only cells below a cell of level 5" in said) == (measure == "above")
 
 
-def all_to_the_first(_, first, totals):
-    """Give each parent's whole total to its first cell."""
-    counts = np.zeros(first[-1], dtype=np.int64)
-    has_any = np.diff(first) > 0
-    counts[first[:-1][has_any]] = totals[has_any]
-    return counts
-
-
-CHANGES = {
-    "noise": ("inftda", {}),
-    "noise of a histogram": ("stability_histogram", {}),
-    "repair": ("inftda", {"repair": {"false_positives": all_to_the_first}}),
-    "repair before a finish": ("inftda_reconciled", {"repair": {"false_positives": all_to_the_first}}),
-    "finish": ("inftda_reconciled", {"finish": UpDown(all_to_the_first)}),
-    "finish of a lenient one": ("inftda_lenient", {"finish": UpDown(all_to_the_first)}),
-    "a finish where there was none": ("tda_l2", {"finish": UpDown(all_to_the_first)}),
-    "no finish where there was one": ("inftda_reconciled", {"finish": None}),
-}
-SOME = ["noise of a histogram", "finish"]
-
-
-@pytest.mark.parametrize(
-    "what", [pytest.param(what, marks=[] if what in SOME else [pytest.mark.thorough]) for what in CHANGES]
-)
-def test_a_change_to_a_mechanism_is_seen_by_both(what, tmp_path, monkeypatch):
-    """Whichever of its choices is another one, a release and a trial come to the same other counts."""
-    mechanism, change = CHANGES[what]
-    with noise_of_the_cell() as of_the_cell:
-        sampler = kept_by_count if mechanism == "stability_histogram" else of_the_cell
-        other = sampler if change else a_hundred_more(sampler)
-        with monkeypatch.context() as patch:
-            patch.setitem(MECHANISMS, mechanism, replace(MECHANISMS[mechanism], **change))
-            made = make(tmp_path / "made", public(case_csv, mechanism), other, sizes=CUT, mechanism=mechanism)
-        monkeypatch.setenv("TRELLIS_HOME", str(made.home))
-        _, before = tried_on(made.home.parent / "spec.yaml", mechanism, sampler)
-        _, after = tried_on(made.home.parent / "spec.yaml", mechanism, other, **change)
-    assert listed(levels_of(made.release)) == after
-    assert after[-1] != before[-1]
-
-
-SMALL = {**CUT, "CELL_BYTES": 2_000_000}
-
-
-@pytest.mark.parametrize(("mechanism", "measure", "run"), [
-    (MECHANISM, "above", {"max_memory": "256MB"}),
-    pytest.param("inftda_shrunk", "all", {}, marks=thorough),
-    pytest.param(MECHANISM, "survivors", {}, marks=thorough),
-    pytest.param(MECHANISM, "all", {"max_memory": "256MB"}, marks=thorough),
-    pytest.param("inftda_shrunk", "survivors", {}, marks=thorough),
-    pytest.param("inftda_lenient", "all", {"max_memory": "256MB"}, marks=thorough),
-    pytest.param("inftda_lenient", "above", {"max_memory": "256MB"}, marks=thorough),
-])  # fmt: skip
-def test_tables_do_not_depend_on_how_the_work_was_cut(mechanism, measure, run, tmp_path):
-    """Where noise is tied to the cells, branches of branches, chunks, workers and memory change no byte of the tables."""
-    with limit(measure) as keys, noise_of_the_cell() as sampler:
-        whole = make(tmp_path / "whole", quick(case_csv, **keys), sampler, workers=1, mechanism=mechanism)
-        sizes = SMALL if run else CUT
-        cut = make(tmp_path / "cut", quick(case_csv, **keys), sampler, sizes=sizes, mechanism=mechanism, run=run)
-    assert cut.tables() == whole.tables()
-
-
 def test_cells_that_are_missing_are_found(library, tmp_path):
     """A folder whose noisy counts lack cells that were measured by its own account is not in order."""
     folder, plain = (library[name].copied(tmp_path) for name in ("trips in two passes", "trips"))
@@ -264,17 +187,13 @@ def test_a_comparison_tries_all_cells_by_name_or_by_the_spec(tmp_path, own_home)
     """Behind a colon, or as the spec's key, the cells of an entry are those of a release; others say that they have no choice."""
     made = quick(case_csv)(tmp_path)
     made.keys.update({"public_data": True, "measure": "auto", "mechanism": MECHANISM})
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(made.keys))
     names = [MECHANISM, f"{MECHANISM}:survivors", "inftda_lenient:all", "inftda"]
-    comparison = make_comparison(load_spec(tmp_path / "spec.yaml"), names, [0.1], 1)
+    comparison = make_comparison(load_spec(spec_in(tmp_path, made.keys)), names, [0.1], 1)
     assert comparison.refused == {}
-    are_all = [
-        all(
-            entry.try_on(comparison.table).job.record.cells_of(level)[0] == entry.plan.levels[level].possible_cells
-            for level in range(7)
-        )
-        for entry in comparison.entries
-    ]
+    records = [entry.try_on(comparison.table).job.record for entry in comparison.entries]
+    measured = [[record.cells_of(level)[0] for level in range(7)] for record in records]
+    possible = [[level.possible_cells for level in entry.plan.levels] for entry in comparison.entries]
+    are_all = [one == other for one, other in zip(measured, possible, strict=True)]
     assert are_all == [True, False, True, False]
     assert any(note.startswith("measure is left out") for note in comparison.notes["inftda"])
     assert not any("measure" in note for note in comparison.notes.get(MECHANISM, []))
@@ -288,20 +207,15 @@ def table_of(tree, bounds):
     codes = {}
     for axis, reached, areas in zip(tree.axes, tree.axis_levels(bounds.level), bounds.areas, strict=True):
         for own in range(1, reached + 1):
-            codes[f"{axis.name}_{axis.level_names[own - 1]}"] = axis.codes[own - 1].gather(
-                axis.ancestors(areas, reached, own)
-            )
+            above = axis.ancestors(areas, reached, own)
+            codes[f"{axis.name}_{axis.level_names[own - 1]}"] = axis.codes[own - 1].gather(above)
     numbers = {"count": bounds.counts, "low": bounds.low, "high": bounds.high}
     rows = pl.DataFrame(codes | numbers).filter((pl.col("count") != 0) | (bounds.level == 0))
     return rows.sort(list(codes)) if codes else rows
 
 
 def check_published(made, tried):
-    """Check the published lows and highs of every level, null where none is stated, against those of fixed cells in a trial.
-
-    Returns:
-        The intervals of fixed cells, which lie in those of rows.
-    """
+    """Check the published lows and highs of every level against those of fixed cells in a trial, which lie in them and are returned."""
     plan = make_plan(load_spec(made.home.parent / "spec.yaml"))
     tree, terms = tree_of(made.release), made.release.terms.intervals
     assert terms.rounded != plan.file.spec.keep_noisy_counts
@@ -324,10 +238,9 @@ def test_compared_intervals_lie_in_those_that_are_published(tmp_path, monkeypatc
     """From sealed noisy counts alone, memory comes to intervals within those published, rounded or not, however it was cut."""
     unkept = partial(quick, keep_noisy_counts=False)  # so that intervals are rounded
     with noise_of_the_cell() as sampler:
-        kept, rounded = (
-            make(tmp_path / name, case(case_csv), sampler, sizes=IN_PARTS, mechanism=MECHANISM)
-            for name, case in (("kept", quick), ("rounded", unkept))
-        )
+        cases = {"kept": quick, "rounded": unkept}.items()
+        make_in_parts = partial(make, sampler=sampler, sizes=IN_PARTS, mechanism=MECHANISM)
+        kept, rounded = (make_in_parts(tmp_path / name, case(case_csv)) for name, case in cases)
     monkeypatch.setenv("TRELLIS_HOME", str(kept.home))
     tried = replay(tree_of(kept.release), kept.release.levels, sealed_of(kept.release), MECHANISMS[MECHANISM])
     bounds = check_published(kept, tried)

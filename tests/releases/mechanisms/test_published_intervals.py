@@ -1,13 +1,11 @@
 """Published intervals, against what a reader can compute from the published noisy counts, cell by cell."""
 
-import math
 import shutil
 from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
@@ -17,14 +15,12 @@ from storage.errors import StoreError, TrellisError
 from tasks.folder.verify.folder import verify
 from tasks.format.noisy_counts import CODEBOOK_SCHEMA
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
-from tasks.laws.laplace import LAPLACE, laplace_quantile, laplace_variance
+from tasks.laws.laplace import LAPLACE, laplace_variance
 from tasks.laws.law import LevelNoise
 from tasks.laws.samplers import discrete_gaussian
 from tasks.mechanisms import MECHANISMS
-from tasks.released.sums import box_intervals, leaf_sum_intervals
 from tasks.uncertainty.intervals import NO_CAP, Margins, margins_of, row_margins, simultaneous_margins
 from tasks.uncertainty.signals import tails_of
-from tests.support.boxes import some_cells
 from tests.support.cases import CASES, case_csv
 from tests.support.folders import change_estimate, changed, manifest_of, rewrite, with_sums, without_noisy_counts
 from tests.support.laws import gaussians
@@ -76,10 +72,8 @@ class Published:
         columns = {
             axis: [name for name in table.columns if name.startswith(f"{axis}_")] for axis in self.reached(level)
         }
-        return [
-            (tuple(tuple(row[name] for name in names) for names in columns.values()), row)
-            for row in table.iter_rows(named=True)
-        ]
+        rows = list(table.iter_rows(named=True))
+        return [(tuple(tuple(row[name] for name in of) for of in columns.values()), row) for row in rows]
 
 
 def with_keys(case, **changes):
@@ -151,9 +145,8 @@ def test_each_interval_is_that_of_the_noisy_counts(published):
     for level, cells in enumerate(noisy):
         assert len(cells) == levels[level]["cells"]
         for cell, row in published.rows(level):
-            above = [
-                tuple(path[:length] for path, length in zip(cell, depths, strict=True)) for depths in reached[:level]
-            ]
+            of_levels = [zip(cell, depths, strict=True) for depths in reached[:level]]
+            above = [tuple(path[:length] for path, length in of) for of in of_levels]
             for low, high, margins in kinds:
                 x, z = cells[cell], margins[level].own
                 caps = [noisy[j][held] + margins[j].cap for j, held in enumerate(above)]
@@ -206,9 +199,8 @@ def test_such_folders_verify(published, tmp_path):
 
 
 MARGINS = "has a half_width or cap_margin that does not follow from the noise, the rows and the confidence"
-SHARES, ABOVE = (
-    f"level_3.parquet does not have the {name} that the manifest" for name in ("noise_rows", "above_noise")
-)
+LACKS = "level_3.parquet does not have the {} that the manifest"
+SHARES, ABOVE = LACKS.format("noise_rows"), LACKS.format("above_noise")
 
 
 def other(of, key):
@@ -329,27 +321,3 @@ def test_no_other_law_draws_at_the_scale_of_a_release(tmp_path, monkeypatch):
     monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], laws={"gaussian": GAUSSIAN}))
     with pytest.raises(StoreError, match="does not draw"):
         finish(f"{tmp_path.name}-by_laplace")
-
-
-def laplace(random, scale, size):
-    """Draw discrete Laplace noise: the difference of two geometric variables."""
-    p = -math.expm1(-1 / scale)
-    return random.geometric(p, size) - random.geometric(p, size)
-
-
-def test_intervals_of_sums_cover_as_is_promised():
-    """Of many draws of six cells the interval of their sum covers nine in ten, hardly more, and would not with σ's margin."""
-    random, runs, noise = np.random.default_rng(5), 20_000, LevelNoise(LAPLACE, 6.0)
-    noisy = 1_000 + laplace(random, 6.0, (runs, 6))
-    hits = fewer = 0
-    for run in noisy:
-        found = box_intervals([some_cells(6, run)], [noise], 0.9, np.array([6_000]))
-        z = laplace_quantile(6.0, math.log(0.05), 6)
-        assert (found.low, found.high) == (min(run.sum() - z, 6_000), max(run.sum() + z, 6_000))
-        hits += abs(run.sum() - 6_000) <= z
-        fewer += abs(run.sum() - 6_000) <= 0.9 * z
-    chance = 4.75 * math.sqrt(0.09 / runs)
-    assert 0.9 - chance < hits / runs < 0.91 + chance
-    assert fewer / runs < 0.9 - chance
-    _, [high] = leaf_sum_intervals(np.array([1_000]), np.array([6]), noise, math.log(0.05))
-    assert high == 1_000 + laplace_quantile(6.0, math.log(0.05), 6)

@@ -60,9 +60,7 @@ class Maker:
         for key, value in keys.items():
             written[key] = written[key] | value if isinstance(value, dict) and key in written else value
         written["privacy"] = {key: value for key, value in written["privacy"].items() if value is not None}
-        path = self.folder / "spec.yaml"
-        path.write_text(yaml.safe_dump(written))
-        return path
+        return spec_in(self.folder, written)
 
     def make(self, levels=LEVELS, **keys):
         """Make a release; return its folder and its manifest."""
@@ -100,11 +98,8 @@ def made(tmp_path_factory):
         patch.setattr(tasks.tree.branches, "BRANCH_CELLS", 2)
         patch.setattr(tasks.noise.task._Vault, "families", noted)
         maker = Maker(place)
-        return Made(
-            maker,
-            *maker.make(mechanism="inftda_reconciled", release={"intervals": {"simultaneous": True}}),
-            frozenset(read),
-        )
+        at_once = {"intervals": {"simultaneous": True}}
+        return Made(maker, *maker.make(mechanism="inftda_reconciled", release=at_once), frozenset(read))
 
 
 def test_a_repeated_level_has_the_rows_of_the_level_above(made, monkeypatch):
@@ -136,10 +131,8 @@ def test_true_counts_of_repeated_levels_are_never_read(made):
 
 def test_the_noise_is_that_of_a_release_without_them(maker):
     """Nothing of the budget goes to what is fixed already: σ is that of a codebook with two levels."""
-    deep, plain = (
-        [terms.sigma for terms in make_plan(load_spec(maker.spec(levels))).levels if terms.rho]
-        for levels in (LEVELS, ["state", "town"])
-    )
+    plans = [make_plan(load_spec(maker.spec(levels))) for levels in (LEVELS, ["state", "town"])]
+    deep, plain = ([terms.sigma for terms in plan.levels if terms.rho] for plan in plans)
     assert set(deep) == set(plain)
     assert len(deep) == len(plain) == 4
 

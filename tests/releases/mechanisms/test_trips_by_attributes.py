@@ -104,7 +104,7 @@ def test_an_order_that_is_left_out_is_chosen_by_public_things(folder, total, ord
     assert words in plan.chosen.reason
     assert ("give a guess that may be known" in plan.chosen.reason) == (total is not None)
     names = [view.name for view in plan.named_views]
-    assert names[-2:] == ["destination_district_by_hour", "destination_district_by_mode"]
+    assert names[-2:] == ["destination_district_by_mode", "hour_by_mode"]
     assert "origin_zone" in names
     columns = level_columns([level.axes for level in plan.levels])
     assert [*columns] == ["origin", "destination", "attributes"]

@@ -2,10 +2,8 @@
 
 import math
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from hypothesis import strategies as st
 
 from flows.console.plan_view import show_plan
 from flows.forecast.answer import plan_answer
-from flows.forecast.values import DiskUse, Forecast
 from flows.planning.plan import make_plan
 from flows.run.driver import make_release
 from flows.run.reservation import new_release
@@ -40,7 +37,7 @@ universes = st.lists(st.tuples(st.integers(1, 40), st.floats(0.01, 1e9)), min_si
 
 
 @pytest.fixture(scope="module")
-def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def country(tmp_path_factory):
     """Return a folder with the tables of the demonstration's country."""
     folder = tmp_path_factory.mktemp("sized")
     write_country(draw_country(people=PEOPLE, generator=np.random.default_rng(11)), folder / "data")
@@ -48,16 +45,16 @@ def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def planned(country: Path, own_home: Path) -> Callable[..., Forecast]:
+def planned(country, own_home):
     """Return what plans the country's release with other keys of the spec, in a store of its own."""
 
-    def plan(**keys: Any) -> Forecast:
+    def plan(**keys):
         return plan_answer(make_plan(load_spec(spec_in(country, SPEC | keys))))
 
     return plan
 
 
-def released(spec: Path, output: Path) -> dict[str, Any]:
+def released(spec, output):
     """Make a release, and return the bytes it left per place and the (cells measured, non-zero) of its levels."""
     before = store_bytes()
     plan = make_plan(load_spec(spec))
@@ -75,14 +72,14 @@ def released(spec: Path, output: Path) -> dict[str, Any]:
     }
 
 
-def store_bytes() -> int:
+def store_bytes():
     """Return the bytes of the store, once all that was committed is in its file."""
     with store() as con:
         con.execute("CHECKPOINT")
     return (home() / "store.duckdb").stat().st_size
 
 
-def bytes_below(folder: Path) -> int:
+def bytes_below(folder):
     """Return the bytes of all files in a folder."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
@@ -120,16 +117,12 @@ def test_what_is_published_besides_takes_disk(planned):
     """Noisy counts, wider intervals, CSV of every level and tables of the rows that stand out each add to what is published, and to nothing else but the store."""
     # Measurements that are not kept take nothing.
 
-    def disk(**keys: Any) -> DiskUse:
+    def disk(**keys):
         return planned(expected_total=PEOPLE, release=SPEC["release"] | keys).disk
 
     least = disk(noisy_counts=False)
-    for keys in (
-        {"noisy_counts": True},
-        {"intervals": {"simultaneous": True}},
-        {"rows": "signal"},
-        {"csv": "every_level"},
-    ):
+    more = ({"noisy_counts": True}, {"intervals": {"simultaneous": True}}, {"rows": "signal"}, {"csv": "every_level"})
+    for keys in more:
         more = disk(**({"noisy_counts": False} | keys))
         assert more.published - EXPLORER_BYTES > 1.05 * (least.published - EXPLORER_BYTES)
         assert more.shards == least.shards
@@ -150,8 +143,7 @@ def test_expected_cells_can_be_and_take_no_more_than_the_upper_bound(universe, t
     for above, cells, fan_out in zip(levels, levels[1:], fan_outs, strict=False):
         assert cells.measured == pytest.approx(above.nonzero * fan_out)
         assert above.nonzero * (1 - 1e-9) <= cells.nonzero <= min(cells.measured, total) * (1 + 1e-9)
-    guessed, bound = (
-        disk_size(expected_cells(possible, sigmas, of), possible, sigmas, of, finest_areas=[40, 40], code_bytes=20)
-        for of in (total, None)
-    )
+    of_size = {"finest_areas": [40, 40], "code_bytes": 20}
+    cells = [(expected_cells(possible, sigmas, of), possible, sigmas, of) for of in (total, None)]
+    guessed, bound = (disk_size(*of, **of_size) for of in cells)
     assert all(getattr(guessed, place) <= getattr(bound, place) for place in PLACES)

@@ -5,8 +5,6 @@ import itertools
 import json
 import re
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -16,7 +14,6 @@ from flows.api import release
 from storage.database.connections import store
 from tasks.folder.verify.folder import verify
 from tasks.laws import samplers
-from tasks.mechanisms import MECHANISMS
 from tasks.pages.explorer.payload import embedded, payload, payload_text
 from tasks.released.boxes import Boxes
 from tasks.released.families import estimate_of
@@ -25,19 +22,15 @@ from tasks.released.query.answers import answer
 from tasks.released.query.areas import Area
 from tasks.released.sources.folder import open_folder
 from tasks.released.sources.published import FolderSource
-from tests.support.ages import PRIVACY, people_released
 from tests.support.explored import DRAWN, asked, land_released
 from tests.support.explored import SPEC as LAND
 from tests.support.folders import without_noisy_counts
-from tests.support.households import LISTED, homes_released
-from tests.support.library import FAMILY, OF_HOMES, ROWS, TABLE
+from tests.support.library import OF_HOMES, ROWS, TABLE
 from tests.support.seeded_bits import SeededBits
 from tests.support.spec import SPEC
 from tests.support.town import Town
 
 WITH_PAGES = True
-
-Made = Callable[[str], Path]
 
 TRIPS = SPEC | {"budget": SPEC["budget"] | {"epsilon": 2e3}, "noise": {"sampler": "table"}}
 ADD_REMOVE = {"privacy": TRIPS["privacy"] | {"neighbours": "add_remove"}}
@@ -100,9 +93,8 @@ def check_absent(folder, most):
     for level in range(len(estimate.folder.manifest.levels)):
         bound, rows = estimate.absent_high(level, 500_000), estimate.folder.level_table(level)
         there = set(zip(*(of.tolist() for of in rows.areas), strict=True))
-        cells = [
-            cell for cell in itertools.product(*map(range, estimate.folder.tree.sizes(level))) if cell not in there
-        ]
+        every = itertools.product(*map(range, estimate.folder.tree.sizes(level)))
+        cells = [cell for cell in every if cell not in there]
         places = np.random.default_rng(2).permutation(len(cells))[:most]
         chosen = [cells[number] for number in places.tolist()]
         columns = zip(*chosen, strict=True) if chosen else [[]] * len(rows.areas)
@@ -112,13 +104,7 @@ def check_absent(folder, most):
 
 
 def check_tables(folder, shown, most=20):
-    """Assert that cells of tables, with a row and without, are shown as a query answers; return how many were asked about.
-
-    Args:
-        folder: published.
-        shown: what its explorer shows.
-        most: of each table.
-    """
+    """Assert that cells of tables, with a row and without, are shown as a query answers; return how many were asked about."""
     estimate, chance, many = estimate_of(FolderSource(open_folder(folder))), np.random.default_rng(3), 0
     for table in shown["tables"]:
         sizes = [axis.areas(level) for axis, level in zip(estimate.folder.tree.axes, table["at"], strict=True)]
@@ -134,17 +120,11 @@ def check_tables(folder, shown, most=20):
 
 def _areas(estimate, boxes):
     """Return the areas of boxes as a question names them."""
-    paths = [
-        axis.paths(level).rows() if level else [()]
-        for axis, level in zip(estimate.folder.tree.axes, boxes.levels, strict=True)
-    ]
-    return [
-        [
-            Area(level, paths[axis][number], number)
-            for axis, (level, number) in enumerate(zip(boxes.levels, box, strict=True))
-        ]
-        for box in zip(*(of.tolist() for of in boxes.areas), strict=True)
-    ]
+    own = zip(estimate.folder.tree.axes, boxes.levels, strict=True)
+    paths = [axis.paths(level).rows() if level else [()] for axis, level in own]
+    every = zip(*(of.tolist() for of in boxes.areas), strict=True)
+    of_boxes = [enumerate(zip(boxes.levels, box, strict=True)) for box in every]
+    return [[Area(level, paths[axis][number], number) for axis, (level, number) in of] for of in of_boxes]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -156,36 +136,6 @@ def test_pairs_are_shown_as_queries_answer(made, kind, tmp_path):
     assert sorted(table["at"] for table in shown["tables"]) == [[one, other] for one in range(4) for other in range(4)]
     # a histogram knows no other areas than those of the leaves that it has kept
     assert check_tables(made(kind), shown) > 40
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_levels_are_their_tables(made, kind):
-    """Every level has the rows of its table, with what is published of them; the totals of an axis level are those of all its areas."""
-    folder = made(kind)
-    shown = payload(open_folder(folder))
-    assert shown["left_out"] == []
-    listed = [of for of in shown["tables"] if of["rows"]]
-    assert len(listed) == sum(all(of["at"]) and of["source"] != "sum of leaves" for of in shown["tables"])
-    for level in listed:
-        table = pl.read_parquet(folder / f"counts/level_{level['rows']['level']}.parquet")
-        rows = [place for place, count in enumerate(level["count"]) if count]
-        assert [level["count"][place] for place in rows] == table["count"].to_list()
-        signal = table["signal"].cast(int).to_list()
-        assert (level["signal"] is None) == (signal[0] is None)
-        assert level["signal"] is None or [level["signal"][place] for place in rows] == signal
-        for end in ("low", "high"):
-            assert (level["rows"][end] or [None] * table.height) == table[end].to_list()
-        sizes = [len(axis["levels"][at - 1]["codes"]) for axis, at in zip(shown["axes"], level["at"], strict=True)]
-        for axis, at, areas in zip(shown["axes"], level["at"], np.unravel_index(rows, sizes), strict=True):
-            of = axis["levels"][at - 1]
-            assert [of["codes"][area] for area in areas] == table[f"{axis['name']}_{of['name']}"].to_list()
-    total = shown["tables"][0]["count"]
-    for of in [of for of in shown["tables"] if all(of["at"]) is False]:
-        assert [sum(of["count"])] == total
-    for levels in [axis["levels"] for axis in shown["axes"]]:
-        for above, own in itertools.pairwise(levels):
-            held = [above["codes"][area] for area in own["parent"]]
-            assert all(code.startswith(parent) for code, parent in zip(own["codes"], held, strict=True))
 
 
 def test_what_has_no_room_is_named(made, library):
@@ -222,64 +172,24 @@ def place(tmp_path, own_home):
     return tmp_path
 
 
-OF_PEOPLE = {  # what the library does not have
-    "wavelet": {"mechanism": "wavelet", "release": {"order": ["age", "zone"]}},
-    "cascade on a grid": {
-        "mechanism": "cascade",
-        "hierarchy": {"zone": {"ordered": ["n", "e", "s"]}, "age": {"ordered": 10}},
-        "release": {"grid": ["zone", "age"]},
-    },
-}
+@pytest.mark.parametrize("kind", ["unbiased tree", "grid", "ages of three", "walked", "leaves"])
+def test_no_cell_without_a_row_reaches_beyond_its_bound(library, kind):
+    """Of ordered attributes too, where counts have deviations and where they have none."""
+    check_absent(library[kind].folder, most=20)
 
 
-@pytest.mark.parametrize("kind", [
-    *("unbiased tree", "grid", "ages of three", "walked", "leaves"),
-    "wavelet",
-    pytest.param("cascade on a grid", marks=pytest.mark.thorough),
-])  # fmt: skip
-def test_ordered_attributes_are_shown_with_their_deviations(library, place, kind):
-    """Tables of ordered attributes have deviations where counts are unbiased, and no cell without a row reaches beyond its bound."""
-    if kind in ROWS:
-        folder = library[kind].folder
-    else:
-        privacy = PRIVACY | {"neighbours": "substitution"}
-        folder = people_released(place, privacy=privacy, **OF_PEOPLE[kind]).folder
-    check_absent(folder, most=20)
-    found = payload(open_folder(folder))
-    assert {tuple(map(bool, table["at"])) for table in found["tables"]} == {*itertools.product((False, True), repeat=2)}
-    is_unbiased = kind not in {"walked", "leaves"}
-    assert all((table["sd"] is not None) == is_unbiased for table in found["tables"])
-
-
-COUNTING_GROUPS = [name for name, recipe in MECHANISMS.items() if recipe.counts_groups]
-IN_LIBRARY = {ROWS[name][FAMILY] for name in OF_HOMES}
-
-
-@pytest.mark.parametrize("kind", [
-    *OF_HOMES,
-    *(pytest.param(name, marks=pytest.mark.thorough) for name in COUNTING_GROUPS if name not in IN_LIBRARY),
-])  # fmt: skip
-def test_numbers_of_groups_are_shown_by_region_and_size(library, place, kind):
+@pytest.mark.parametrize("kind", OF_HOMES)
+def test_numbers_of_groups_are_shown_by_region_and_size(library, kind):
     """Whatever is measured of group sizes, with a public list of groups or without."""
-    if kind in ROWS:
-        folders = [library[kind].folder]
-    else:
-        lists = [{}, LISTED] if MECHANISMS[kind].takes_list else [{}]
-        folders = [
-            homes_released(place / str(number), mechanism=kind, dataset=f"homes-{number}", **keys).folder
-            for number, keys in enumerate(lists)
-        ]
-    for folder in folders:
-        found = payload(open_folder(folder))
-        assert found["ends"] is None
-        others = [1] * (len(found["axes"]) - 2)  # attributes
-        assert [table["at"] for table in found["tables"] if all(table["at"])] == [[2, *others, 1], [1, *others, 1]]
+    found = payload(open_folder(library[kind].folder))
+    assert found["ends"] is None
+    others = [1] * (len(found["axes"]) - 2)  # attributes
+    assert [table["at"] for table in found["tables"] if all(table["at"])] == [[2, *others, 1], [1, *others, 1]]
 
 
-@pytest.mark.parametrize("mechanism", ["cbdp", pytest.param("inftda_reconciled", marks=pytest.mark.thorough)])
-def test_tables_of_views_are_shown(place, mechanism):
+def test_tables_of_views_are_shown(place):
     """A table that a view has is the view's, and others are summed."""
-    folder = Town(place).release(mechanism=mechanism)
+    folder = Town(place).release()
     found = payload(open_folder(folder))
     sources = {tuple(table["at"]): table["source"] for table in found["tables"]}
     others = [0] * (len(found["axes"]) - 2)
@@ -303,12 +213,7 @@ def test_a_release_without_rows_has_a_bound_for_what_is_not_there(place, monkeyp
     total, *others = found["tables"]
     assert [table["count"] for table in others] == [[]] * 8
     assert [len(level["codes"]) for axis in found["axes"] for level in axis["levels"]] == [0] * 4
-    assert {name: total[name] for name in ("count", "low", "high", "exact")} == {
-        "count": [0],
-        "low": None,
-        "high": None,
-        "exact": False,
-    }
+    assert (total["count"], total["low"], total["high"], total["exact"]) == ([0], None, None, False)
 
 
 # the maps of a report --------------------------------------------------------------------------------------------------
@@ -383,9 +288,8 @@ def test_a_map_takes_the_intervals_of_a_view(made, mechanism):
     """A margin that is published has its own intervals, also where noisy counts are not published, and σ of the level says less."""
     folder = made(f"land, views of {mechanism}")
     _, rows, drawn = maps(folder)["origin"]
-    cells = (
-        pl.read_parquet(folder / "views/origin_county.parquet").select("origin_county", "count", "low", "high").rows()
-    )
+    names = ("origin_county", "count", "low", "high")
+    cells = pl.read_parquet(folder / "views/origin_county.parquet").select(names).rows()
     assert rows == {code: [f"{value:,}" for value in values] for code, *values in cells}
     assert drawn == {code: kind_of(count, low) for code, count, low, _ in cells}
 

@@ -6,10 +6,8 @@ import operator
 import re
 import shutil
 import zipfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import fastexcel
 import geopandas
@@ -20,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 import tables as hdf5
-from polars.testing import assert_frame_equal
 from pysdmx.io import get_datasets, read_sdmx
 from shapely.geometry import box, mapping
 
@@ -33,16 +30,13 @@ from tasks.folder.export import formats, workbook
 from tasks.folder.export.formats import write_formats
 from tasks.folder.export.tables import PublishedTables
 from tasks.folder.verify.folder import verify
-from tasks.format.manifest import Manifest, published_manifest
+from tasks.format.manifest import published_manifest
 from tasks.format.noisy_counts import CODEBOOK
 from tasks.format.published_tree import tree_of_codebook
 from tests.support.folders import assert_described, rewrite, table_of, with_sums
 from tests.support.households import SPEC as HOMES
 from tests.support.households import homes_released
-from tests.support.library import Library
 from tests.support.spec import SPEC, spec_in
-
-Made = Callable[[str], Path]
 
 COUNTIES = {"A1": box(0, 0, 1, 1), "A2": box(1, 0, 2, 1), "B1": box(2, 0, 3, 1)}
 REGIONS = ["01", "#2"]
@@ -51,7 +45,7 @@ PLACES = ["007", "=1+1", "@x", "+39", "-", "a,b", 'q"q', "n\nl", "c\rr", "é", "
 SHAPES = {place: box(number, 50, number + 1, 51) for number, place in enumerate(PLACES[1:]) if place == place.strip()}
 NAMES = {place: f"=NAME({' '.join(place.split())})" for place in PLACES[:-1]}  # as published; the last has none
 PRIVACY = SPEC["privacy"] | {"unit": "one made-up person", "epsilon": 60.0}  # so that every pair with records is there
-TRIPS: dict[str, Any] = {
+TRIPS = {
     "name": "trips",
     "dataset": "trips",
     "input": {"table": "trips.parquet", "origin": "home", "destination": "work"},
@@ -67,7 +61,7 @@ KINDS = {"trips": TRIPS["release"]["formats"], "homes": ["xlsx", "geoparquet", "
 OF_LIBRARY = ["walked", "settled together"]  # which have workbooks; SDMX is written besides
 
 
-def shapes_in(shapes: dict[str, Any]) -> str:
+def shapes_in(shapes):
     """Return the shapes of areas as GeoJSON."""
     features = [
         {"type": "Feature", "properties": {"code": code}, "geometry": mapping(shape)} for code, shape in shapes.items()
@@ -75,7 +69,7 @@ def shapes_in(shapes: dict[str, Any]) -> str:
     return json.dumps({"type": "FeatureCollection", "features": features})
 
 
-def trips_written(folder: Path) -> Path:
+def trips_written(folder):
     """Write trips between areas whose codes and names a spreadsheet would compute, or take for numbers, and return the spec."""
     (folder / "places.geojson").write_text(shapes_in(SHAPES))
     regions = [REGIONS[number % 2] for number in range(len(PLACES))]
@@ -86,7 +80,7 @@ def trips_written(folder: Path) -> Path:
     return spec_in(folder, TRIPS)
 
 
-def homes_mapped(folder: Path) -> Path:
+def homes_mapped(folder):
     """Release sizes of households in counties that have shapes."""
     (folder / "counties.geojson").write_text(shapes_in(COUNTIES))
     of_region = HOMES["hierarchy"]["region"] | {"boundaries": "counties.geojson"}
@@ -94,7 +88,7 @@ def homes_mapped(folder: Path) -> Path:
     return homes_released(folder, dataset="homes", hierarchy={"region": of_region}, release=asked).folder
 
 
-def hidden_released(folder: Path) -> Path:
+def hidden_released(folder):
     """Release trips with codes that no codebook lists, a column per level, and leaves that must reach a threshold."""
     pairs = [(a, f"{n}", b, f"{m}") for a in "ab" for b in "ab" for n in range(2) for m in range(2)]  # codes twice
     columns = ["home region", "home", "work region", "work"]
@@ -111,13 +105,13 @@ def hidden_released(folder: Path) -> Path:
     return release(spec_in(folder, TRIPS | changed)).folder
 
 
-def people_released(folder: Path) -> Path:
+def people_released(folder):
     """Release features whose names and codes are odd."""
-    pl.DataFrame(
-        [(str(sex), place, "x") for sex in (0, 1) for place in PLACES],
+    columns, rows = (
         ["_sex", "native country", "odd.one"],
-        orient="row",
-    ).write_parquet(folder / "people.parquet")
+        [(str(sex), place, "x") for sex in (0, 1) for place in PLACES],
+    )
+    pl.DataFrame(rows, columns, orient="row").write_parquet(folder / "people.parquet")
     changed = {
         "dataset": "people",
         "input": {"table": "people.parquet", "features": ["_sex", "native country", "odd.one"]},
@@ -128,10 +122,10 @@ def people_released(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Made:
+def made(tmp_path_factory, library):
     """Return what finds a release in the kinds of files that it can have, once: its own, or one of the library."""
     place = tmp_path_factory.mktemp("formats")
-    own: dict[str, Callable[[Path], Path]] = {
+    own = {
         "trips": lambda folder: release(trips_written(folder)).folder,
         "homes": homes_mapped,
         "hidden": hidden_released,
@@ -139,7 +133,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Made:
     }
 
     @functools.cache
-    def of(name: str) -> Path:
+    def of(name):
         (place / name).mkdir()
         if name in own:
             with pytest.MonkeyPatch.context() as patch:
@@ -155,29 +149,27 @@ def made(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Made:
 
 
 @pytest.fixture
-def copy(made: Made, tmp_path: Path) -> Path:
+def copy(made, tmp_path):
     """Return a copy of the trips, to spoil."""
     return Path(shutil.copytree(made("trips"), tmp_path / "copy"))
 
 
-def manifest_of(folder: Path) -> Manifest:
+def manifest_of(folder):
     """Return the manifest of a folder."""
-    found = published_manifest(folder)
-    assert found is not None
-    return found
+    return published_manifest(folder)
 
 
-def tree(folder: Path) -> Any:
+def tree(folder):
     """Return the tree of a folder."""
     return tree_of_codebook(manifest_of(folder), pl.read_parquet(folder / CODEBOOK))
 
 
-def cells(folder: Path, sheet: str, **how: Any) -> pl.DataFrame:
+def cells(folder, sheet, **how):
     """Return a sheet of a workbook, as a program reads it that is told nothing about it."""
     return fastexcel.read_excel(folder / "counts.xlsx").load_sheet(sheet, **how).to_polars()
 
 
-def differences(folder: Path, **stated: Any) -> list[str]:
+def differences(folder, **stated):
     """Return where the files of more kinds differ from the tables, with other statements of the manifest."""
     return formats.format_failures(PublishedTables(folder, manifest_of(folder).model_copy(update=stated)))
 
@@ -208,19 +200,6 @@ def test_readers_of_csv_get_the_codes_as_they_are(made, name):
     else:
         assert len(rows["records.csv"]) == table_of(folder, 0)["count"].item()
         assert {row["destination_place"] for row in rows["records.csv"]} <= {*PLACES}
-
-
-def test_levels_have_readable_views_in_the_store(made, monkeypatch):
-    """Every level is read by its name as by its number, whatever signs are in it, and `published` lists them all."""
-    folder = made("people")
-    monkeypatch.setenv("TRELLIS_HOME", str(folder.parents[2] / "home"))
-    asked = 'SELECT level, "view", "rows", supersedes FROM published WHERE release = ? ORDER BY level'
-    with store() as con:
-        rows = con.execute(asked, [folder.name]).fetchall()
-        names = ["total", "by_native country", "by__sex_native country", "by__sex_native country_odd.one"]
-        assert rows == [(number, name, table_of(folder, number).height, None) for number, name in enumerate(names)]
-        for number, name in enumerate(names):
-            assert_frame_equal(con.sql(f'FROM "{folder.name}"."{name}"').pl(), table_of(folder, number))
 
 
 # workbooks -----------------------------------------------------------------------------------------------------------------
@@ -291,9 +270,8 @@ def test_a_table_with_too_many_rows_is_left_out(made, copy):
 def test_names_of_sheets_are_short_and_differ():
     """Names of views that a spreadsheet cannot have as names of sheets are cut, and made to differ."""
     long = "view " + "x" * 40
-    found = workbook.sheets_of(
-        [workbook.PublishedTable(f"{n}", title, "", {}) for n, title in enumerate([long, long.upper(), "a/b"])]
-    )
+    titles = enumerate([long, long.upper(), "a/b"])
+    found = workbook.sheets_of([workbook.PublishedTable(f"{n}", title, "", {}) for n, title in titles])
     assert list(found) == [long[:31], long.upper()[:27] + " (2)", "a_b"]
 
 
@@ -307,9 +285,8 @@ def test_matrices_have_the_counts_of_pairs_of_zones(made):
     with openmatrix.open_file(str(folder / "omx" / "level_4.omx")) as file:
         assert file.version() == b"0.2"
         assert file.mapping("zone") == {number: number - 1 for number in range(1, len(PLACES) + 1)}
-        codes, names, regions = (
-            [text.decode() for text in file.map_entries(name)] for name in ("zone_code", "zone_name", "zone_code_1")
-        )
+        entries = [file.map_entries(name) for name in ("zone_code", "zone_name", "zone_code_1")]
+        codes, names, regions = ([text.decode() for text in of] for of in entries)
         matrices = {name: file[name][:] for name in file.list_matrices()}
         assert file.root._v_attrs["trellis_release"] == manifest_of(folder).id
     assert matrices.keys() == {"count", "high", "low"}
@@ -414,10 +391,8 @@ def test_the_structure_is_valid_and_has_all_codes(made, name):
 
 # what verify finds ---------------------------------------------------------------------------------------------------------
 
-Spoil = Callable[[Path], object]
 
-
-def change_part(name: str, old: bytes, new: bytes, folder: Path) -> None:
+def change_part(name, old, new, folder):
     """Change the first place of a part of the workbook that matches."""
     with zipfile.ZipFile(folder / "counts.xlsx") as book:
         parts = {info: book.read(info) for info in book.infolist()}
@@ -428,13 +403,13 @@ def change_part(name: str, old: bytes, new: bytes, folder: Path) -> None:
             book.writestr(info, changed)
 
 
-def change_matrices(change: Callable[[Any], object], folder: Path) -> None:
+def change_matrices(change, folder):
     """Change the matrices of level 4."""
     with hdf5.open_file(str(folder / "omx" / "level_4.omx"), "a") as file:
         change(file)
 
 
-def change_text(name: str, old: str, new: str, folder: Path) -> None:
+def change_text(name, old, new, folder):
     """Change the first place of a text file that matches."""
     text = (folder / name).read_text()
     changed = re.sub(old, new, text, count=1)
@@ -442,7 +417,7 @@ def change_text(name: str, old: str, new: str, folder: Path) -> None:
     (folder / name).write_text(changed)
 
 
-def change_map(change: Callable[[Any], Any], folder: Path, *, more: int = 0) -> None:
+def change_map(change, folder, *, more=0):
     """Change the lines of level 4, the bounds that the file states, and its counts by so many records."""
     path = folder / "geo" / "level_4.parquet"
     table, geo = pq.read_table(path), json.loads(pq.read_metadata(path).metadata[b"geo"])
@@ -461,7 +436,7 @@ OBSERVATION = (r",\d+,(\d+,\d+,(true|false))\n", r",5555,\1\n")
 SHEETS, OMX = "xl/worksheets/sheet{}.xml", "omx/level_4.omx: "
 STRUCTURE = "sdmx/structure.xml"
 NO_MAP = "geo/level_4.parquet is missing or is not a GeoParquet file of level 4."
-SPOIL: list[tuple[Spoil, str]] = [
+SPOIL = [
     (partial(change_part, SHEETS.format(6), rb"<v>\d+</v>", b"<v>5555</v>"), SHEET.format(4)),
     (partial(change_part, SHEETS.format(3), rb">01<", b">1<"), SHEET.format(1)),
     (partial(change_part, SHEETS.format(6), *FORMULA), "counts.xlsx has a cell that is a formula."),

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -22,7 +21,7 @@ OF_THE_RUN = {"id", "ledger", "versions", "seals"}
 REPEATABLE = [name for name, row in ROWS.items() if row[0] != "stability_histogram"]
 
 
-def digests(folder: Path) -> dict[str, str]:
+def digests(folder):
     """Return a hash of the tables of each kind in a published folder, and of its manifest's values."""
     found = {}
     for kind in ("counts", "views", "noisy_counts", "signal"):
@@ -35,11 +34,11 @@ def digests(folder: Path) -> dict[str, str]:
     return found
 
 
-def _short_hash(text: str) -> str:
+def _short_hash(text):
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value):
     """Return a value of JSON in the order of its keys, with numbers to nine digits: processors differ beyond."""
     if isinstance(value, dict):
         return {key: _rounded(value[key]) for key in sorted(value)}

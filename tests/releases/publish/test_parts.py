@@ -3,9 +3,7 @@
 import functools
 import json
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -18,7 +16,6 @@ from flows.api import release
 from flows.run import driver
 from storage import tables
 from storage.database.connections import store
-from storage.releases.register import Release
 from tasks.folder.publish import task
 from tasks.folder.publish.task import publish
 from tasks.folder.verify.folder import verify
@@ -27,7 +24,7 @@ from tests.support.folders import with_sums
 from tests.support.spec import SPEC, spec_in
 
 FORMATS = ["xlsx", "omx", "sdmx"]
-SPECS: dict[str, dict[str, Any]] = {
+SPECS = {
     "inftda": {"release": {"csv": "every_level", "records": True, "formats": FORMATS, "rows": "signal"}},
     "laplace": {
         "mechanism": "inftda_reconciled",
@@ -46,12 +43,12 @@ DEPTH = 6
 PART_ROWS = 20  # so that small releases have parts
 
 
-def both(spec: Path, aside: Path) -> tuple[Path, Path]:
+def both(spec, aside):
     """Publish a release twice from the same sealed measurements, and return both folders."""
     # Once with large levels in parts, by several threads, and aside with every level in one file, by one thread.
     close = driver.close_the_books
 
-    def publish_again(made: Release, **keys: bool) -> Any:
+    def publish_again(made, **keys):
         folder = Path(made.folder)
         folder.rename(folder.with_name("in-parts"))
         with pytest.MonkeyPatch.context() as patch:
@@ -69,22 +66,22 @@ def both(spec: Path, aside: Path) -> tuple[Path, Path]:
         return Path(release(spec, different_people=True).folder), aside
 
 
-def manifest_of(folder: Path) -> Manifest:
+def manifest_of(folder):
     """Return the manifest of a folder."""
     return Manifest.model_validate_json((folder / "manifest.json").read_bytes())
 
 
-def level_of(folder: Path, level: int) -> pl.DataFrame:
+def level_of(folder, level):
     """Return the rows of a level of a published folder, from its files in the order of their names."""
     parts = sorted((folder / "counts" / f"level_{level}").glob("*"))
     assert len(parts) == manifest_of(folder).levels[level].parts
     return pl.read_parquet(parts or folder / "counts" / f"level_{level}.parquet", glob=False)
 
 
-def spec_of(folder: Path, country: Path, **changes: Any) -> Path:
+def spec_of(folder, country, **changes):
     """Write a spec of a made-up country with other keys, those of sections one by one; return its path."""
     shutil.copytree(country, folder / "data")
-    written: dict[str, Any] = SPEC | {"privacy": SPEC["privacy"] | {"epsilon": 9.0}, "run": {"prefect": False}}
+    written = SPEC | {"privacy": SPEC["privacy"] | {"epsilon": 9.0}, "run": {"prefect": False}}
     for key, value in changes.items():
         written[key] = written[key] | value if isinstance(value, dict) and key in written else value
     written["privacy"] = {key: value for key, value in written["privacy"].items() if value is not None}
@@ -92,7 +89,7 @@ def spec_of(folder: Path, country: Path, **changes: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def home(tmp_path_factory):
     """Give the releases of this module a store."""
     place = tmp_path_factory.mktemp("parts")
     with pytest.MonkeyPatch.context() as patch:
@@ -102,11 +99,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def published(home: Path, country: Path) -> Callable[[str], tuple[Path, Path]]:
+def published(home, country):
     """Return what makes a release with levels in parts, and the same in one file each, once."""
 
     @functools.cache
-    def of(name: str) -> tuple[Path, Path]:
+    def of(name):
         spec = spec_of(home / name, country, **SPECS[name] | {"dataset": name.replace("_", "-")})
         return both(spec, home / name / "whole")
 
@@ -114,12 +111,12 @@ def published(home: Path, country: Path) -> Callable[[str], tuple[Path, Path]]:
 
 
 @pytest.fixture
-def folder(published: Callable[[str], tuple[Path, Path]], tmp_path: Path) -> Path:
+def folder(published, tmp_path):
     """Return a copy of a release with levels in parts."""
     return Path(shutil.copytree(published("inftda")[0], tmp_path / "copy"))
 
 
-def parts_of(folder: Path) -> list[Path]:
+def parts_of(folder):
     """Return the parts of the finest level."""
     return sorted((folder / "counts" / f"level_{DEPTH}").iterdir())
 
@@ -158,14 +155,14 @@ def test_levels_in_parts_are_those_in_one_file(published, name):
         assert one == same
 
 
-def with_parts_swapped(folder: Path) -> None:
+def with_parts_swapped(folder):
     """Swap two parts."""
     one, other = (path.read_bytes() for path in parts_of(folder)[:2])
     parts_of(folder)[0].write_bytes(other)
     parts_of(folder)[1].write_bytes(one)
 
 
-def with_a_count_changed(folder: Path) -> None:
+def with_a_count_changed(folder):
     """Take a record off the largest row of a part."""
     path = parts_of(folder)[1]
     table = pl.read_parquet(path, glob=False)
@@ -175,7 +172,7 @@ def with_a_count_changed(folder: Path) -> None:
 
 PART, LEVEL = f"counts/level_{DEPTH}/part-", f"counts/level_{DEPTH}.parquet"
 GONE = f"level_{DEPTH}/part-0001.parquet is missing or is not a Parquet file."
-SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
+SPOILT = {
     "a part less": (lambda folder: parts_of(folder)[1].unlink(), GONE),
     "a part that is text": (lambda folder: parts_of(folder)[1].write_text("no table"), GONE),
     "a part more": (

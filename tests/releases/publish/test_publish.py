@@ -6,9 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -23,7 +20,7 @@ from tasks.format.csv import csv_failures
 from tasks.format.manifest import Manifest
 from tests.support.ages import people_released
 from tests.support.folders import assert_described, manifest_of, table_of, with_sums
-from tests.support.library import ROWS, Kept, Library
+from tests.support.library import ROWS
 from tests.support.user import REPOSITORY
 
 WITH_PAGES = True
@@ -33,25 +30,25 @@ SOME = ["walked", "grid", "sizes by tails", "trips settled together"]
 
 
 @pytest.fixture(params=ROWS)
-def kept(request: pytest.FixtureRequest, library: Library) -> Kept:
+def kept(request, library):
     """Return each release of the library."""
     return library[request.param]
 
 
 @pytest.fixture
-def folder(library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(library, tmp_path, monkeypatch):
     """Return a copy of trips on its own: no store, no codebook, no confidential table."""
     monkeypatch.setenv("TRELLIS_HOME", "/proc/nowhere")  # where no store can be made either
     return library["trips"].copied(tmp_path)
 
 
-def failures(folder: Path) -> list[str]:
+def failures(folder):
     """Write fitting checksums, and return what `verify` says all the same."""
     with_sums(folder)
     return verify(folder)
 
 
-def put(folder: Path, level: int, table: pl.DataFrame) -> list[str]:
+def put(folder, level, table):
     """Replace the table of a level, with intervals as wide as its counts need; return what `verify` says of the folder."""
     if {"count", "low", "high"} <= set(table.columns):
         table = table.with_columns(low=pl.min_horizontal("low", "count"), high=pl.max_horizontal("high", "count"))
@@ -87,9 +84,8 @@ def test_every_output_states_what_the_tables_hold(kept):
     for entry in kept.found.manifest.levels:
         level = kept.found.table(entry.level)
         if (kept.folder / "counts.xlsx").exists():
-            sheet = pl.read_excel(
-                kept.folder / "counts.xlsx", sheet_name=f"level {entry.level}", infer_schema_length=None
-            )
+            name = f"level {entry.level}"
+            sheet = pl.read_excel(kept.folder / "counts.xlsx", sheet_name=name, infer_schema_length=None)
             assert_frame_equal(sheet.select(level.columns).cast(level.schema), level)
         assert level.height == entry.nonzero
         [row] = [row for row in listed if row[1] == str(entry.level)]
@@ -156,20 +152,10 @@ def test_a_release_that_is_out_stays_as_it_is(tmp_path, own_home):
 # with checksums that fit --------------------------------------------------------------------------------------------------
 
 
-def plus(table: pl.DataFrame, row: int, records: int | None) -> pl.DataFrame:
+def plus(table, row, records):
     """Return a table with so many records more in one of its rows."""
     at_row = pl.int_range(pl.len()) == row
     return table.with_columns(pl.when(at_row).then(pl.col("count") + records).otherwise("count").alias("count"))
-
-
-@pytest.mark.parametrize(
-    ("level", "records"), [*((level, (-1) ** level) for level in range(DEPTH + 1)), (DEPTH, -1), (DEPTH, 10**12)]
-)
-def test_a_changed_count_does_not_add_up(folder, level, records):
-    """A count that was changed at any level disagrees with another level."""
-    table = table_of(folder, level)
-    told = put(folder, level, plus(table, int(table["count"].arg_max() or 0), records))
-    assert f"level_{max(level, 1)}: the counts do not add up to those of the level above." in told
 
 
 @pytest.mark.parametrize("level", range(2, DEPTH + 1))
@@ -184,7 +170,9 @@ def test_a_record_moved_to_another_parent_does_not_add_up(folder, level):
 
 
 COLUMNS, WHOLE = "columns must be", "counts must be whole numbers above zero, and no code may be missing."
-SPOIL_TABLE: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = {
+SPOIL_TABLE = {
+    "one record more": (lambda table: plus(table, 0, 1), "do not add up"),
+    "a record less": (lambda table: plus(table, int(table["count"].arg_max()), -1), "do not add up"),
     "removed": (lambda table: table[1:], "do not add up"),
     "doubled": (lambda table: pl.concat([table[:1], table]), "two rows have the same codes."),
     "split in two": (lambda table: plus(plus(pl.concat([table[:1], table]), 0, -1), 1, 1 - table["count"][0]), "two rows have the same codes."),
@@ -215,12 +203,11 @@ def test_spoilt_tables_are_found(folder, level, spoil):
     if "signal" in table.columns:
         manifest["levels"][level]["signal"]["rows"] = int(table["signal"].sum())
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    assert [
-        failure for failure in put(folder, level, table) if failure.startswith(f"level_{level}: ") and told in failure
-    ]
+    told_of_level = [failure for failure in put(folder, level, table) if failure.startswith(f"level_{level}: ")]
+    assert any(told in failure for failure in told_of_level)
 
 
-SPOIL_CSV: dict[str, Callable[[str], str]] = {
+SPOIL_CSV = {
     "a count changed": lambda text: re.sub(r",(\d+),(\d+),(\d+),(true|false)\n\Z", r",9\1,\2,\3,\4\n", text),
     "a mark changed": lambda text: re.sub(r"(true|false)\n\Z", lambda it: f"{str(it[1] == 'false').lower()}\n", text),
     "a leading zero lost": lambda text: text.replace("\n0", "\n", 1),
@@ -267,7 +254,7 @@ UNKNOWN_KEYS = ["note", "privacy.note", "levels.3.true_total", "seals.0.note", "
 def test_a_manifest_with_a_key_less_or_more_is_found(folder, name):
     """A manifest without one of its keys, or with an unknown one, of which nobody knows whether it may be public, is told by that key."""
     manifest = manifest_of(folder)
-    part: Any = manifest
+    part = manifest
     *above, key = name.split(".")
     for step in above:
         part = part[int(step) if step.isdigit() else step]
@@ -283,7 +270,7 @@ def test_a_manifest_with_a_key_less_or_more_is_found(folder, name):
     assert name in told
 
 
-SPOIL_MANIFEST: dict[str, Callable[[dict[str, Any]], Any]] = {
+SPOIL_MANIFEST = {
     "no spec": lambda manifest: manifest | {"spec": {}},
     "no seals": lambda manifest: manifest | {"seals": []},
     "a seal less": lambda manifest: manifest | {"seals": manifest["seals"][1:]},
@@ -358,13 +345,8 @@ def test_no_byte_can_be_changed(folder, many):
     """A changed byte of a table, be it in its first bytes, its data or its footer, or of a text is a failure and no crash."""
     names = [f"counts/level_{level}.parquet" for level in (0, DEPTH)]
     names += ["manifest.json", "SHA256SUMS", f"counts/level_{DEPTH}.csv"]
-    done = subprocess.run(
-        [sys.executable, "-c", DAMAGE, str(folder), str(many), *names],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", DAMAGE, str(folder), str(many), *names]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr[-300:]) == (0, "")
 
 

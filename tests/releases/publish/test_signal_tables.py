@@ -3,17 +3,15 @@
 import functools
 import re
 import shutil
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 import yaml
 
-from flows.api import PublishedRelease, plan, release
+from flows.api import plan, release
 from flows.console.plan_view import show_plan
 from flows.forecast.answer import plan_answer
 from flows.planning.plan import make_plan
@@ -26,17 +24,14 @@ from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.uncertainty.intervals import row_margins
 from tests.support.folders import rewrite, with_sums
-from tests.support.library import WITH_SIGNAL, Library
+from tests.support.library import WITH_SIGNAL
 from tests.support.spec import SPEC, spec_in
 
-Row = dict[str, Any]
-Released = Callable[[str], PublishedRelease]
-
-BASE: dict[str, Any] = SPEC | {"mechanism": "inftda_reconciled", "release": SPEC["release"] | {"rows": "signal"}}
+BASE = SPEC | {"mechanism": "inftda_reconciled", "release": SPEC["release"] | {"rows": "signal"}}
 AT_ONCE = {"simultaneous": True, "confidence": 1 - 1e-9}  # by chance they fail once in a billion runs
 LEVELS = ["nation", "state", "county", "town"]
 REPEATED = [("N", f"S{k // 6}", f"C{k // 6}", f"T{k}") for k in range(24)]  # one nation; a county in each state
-RELEASES: dict[str, dict[str, Any]] = {  # by what is said of them: the keys that differ from those of the base
+RELEASES = {  # by what is said of them: the keys that differ from those of the base
     "two passes": {"privacy": {"epsilon": 1.0}},
     "at once": {"mechanism": "inftda", "privacy": {"epsilon": 1.0}, "release": {"intervals": AT_ONCE, "noisy_counts": False, "csv": False}},
     "no marks": {"privacy": {"epsilon": 0.001}, "release": {"signal_rate": 1e-9}},
@@ -60,7 +55,7 @@ FEW = ["two passes", "at once", "exact level", "repeated"]
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Iterator[Released]:
+def released(tmp_path_factory, library):
     """Return what finds a release: of a made-up country, made once, or of the library."""
     place = tmp_path_factory.mktemp("signal")
     drawn = draw_country(regions=2, provinces=6, municipalities=24, people=3_000, generator=np.random.default_rng(7))
@@ -70,7 +65,7 @@ def released(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Iter
     (place / "repeated.csv").write_text(f"home,work,people\n{trips}")
 
     @functools.cache
-    def of(name: str) -> PublishedRelease:
+    def of(name):
         if name not in RELEASES:
             return library[name].found
         keys = BASE | {"dataset": name.replace(" ", "-")}
@@ -84,7 +79,7 @@ def released(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Iter
             yield of
 
 
-def full(folder: Path, level: int, kind: str = "counts") -> pl.DataFrame:
+def full(folder, level, kind="counts"):
     """Return the full table of a level."""
     return pl.read_parquet(folder / kind / f"level_{level}.parquet")
 
@@ -92,17 +87,17 @@ def full(folder: Path, level: int, kind: str = "counts") -> pl.DataFrame:
 few = partial(full, kind="signal")  # the table of a level's rows that stand out
 
 
-def codes(table: pl.DataFrame) -> list[str]:
+def codes(table):
     """Return the columns of codes of a table."""
     return table.columns[: table.columns.index("count")]
 
 
-def named(row: Row, columns: list[str]) -> tuple[tuple[str, str], ...]:
+def named(row, columns):
     """Return the codes that a row has."""
     return tuple((column, row[column]) for column in columns if row[column] is not None)
 
 
-def expected(folder: Path, level: int) -> dict[tuple[tuple[str, str], ...], tuple[int, bool]]:
+def expected(folder, level):
     """Return, by its codes, the count of each row that the table of a level must have, and whether it is a remainder."""
     # Every leaf of the full tables down to the level is looked at by itself: which of the marked rows that hold it is the finest?
     tables = [full(folder, of) for of in range(level + 1)]
@@ -110,7 +105,7 @@ def expected(folder: Path, level: int) -> dict[tuple[tuple[str, str], ...], tupl
         {()},
         *({named(row, codes(of)) for row in of.filter("signal").iter_rows(named=True)} for of in tables[1:]),
     ]
-    found: dict[tuple[tuple[str, str], ...], int] = {}
+    found = {}
     for row in tables[level].iter_rows(named=True):
         above = [named(row, codes(table)) for table in tables]
         finest = next(of for of in reversed(range(level + 1)) if above[of] in marked[of])
@@ -119,7 +114,7 @@ def expected(folder: Path, level: int) -> dict[tuple[tuple[str, str], ...], tupl
     return {of: (count, len(of) < width) for of, count in found.items() if count or len(of) == width}
 
 
-def assert_whole(folder: Path) -> None:
+def assert_whole(folder):
     """Assert that the tables are those that follow from the full ones leaf by leaf, so that they add up, and are found intact."""
     assert verify(folder) == []
     for level in range(1, len(list((folder / "counts").glob("level_*.parquet")))):
@@ -166,8 +161,6 @@ def test_intervals_are_those_of_so_few_rows(released):
     for entry, stated in zip(levels[1:], found.manifest.signal_tables, strict=True):
         table = few(found.folder, entry.level)
         rows = full(found.folder, entry.level).filter("signal")
-        assert stated.half_width is not None
-        assert entry.half_width is not None
         further = stated.half_width - entry.half_width
         is_wider = is_wider or further > 0
         marked, remainders = table.filter(~pl.col("remainder")), table.filter("remainder")
@@ -207,10 +200,10 @@ def test_intervals_that_hold_at_once_hold_for_remainders(released):
     assert seen > 20
 
 
-def spoilt_table(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Path], None]:
+def spoilt_table(change):
     """Return what changes the finest table, and its CSV likewise."""
 
-    def spoil(folder: Path) -> None:
+    def spoil(folder):
         path = folder / "signal" / "level_6.parquet"
         table = change(pl.read_parquet(path))
         table.write_parquet(path)
@@ -219,7 +212,7 @@ def spoilt_table(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Pa
     return spoil
 
 
-def unmarked(folder: Path) -> None:
+def unmarked(folder):
     """Take the mark off a row of a full table, and off what the manifest says of it."""
     path = folder / "counts" / "level_3.parquet"
     table = pl.read_parquet(path)
@@ -229,18 +222,18 @@ def unmarked(folder: Path) -> None:
     rewrite(folder, lambda of: of["levels"][3]["signal"].update(rows=int(table["signal"].sum())))
 
 
-def with_other_csv(folder: Path) -> None:
+def with_other_csv(folder):
     """Let the CSV of a table lack its last row."""
     path = folder / "signal" / "level_6.csv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
 
 
-def in_manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+def in_manifest(change):
     """Return what changes the manifest of a folder."""
     return lambda folder: rewrite(folder, change)
 
 
-def moved(table: pl.DataFrame) -> pl.DataFrame:
+def moved(table):
     """Move a record from one row to the next."""
     return table.with_columns(count=pl.col("count") + pl.Series([1, -1] + [0] * (len(table) - 2)))
 

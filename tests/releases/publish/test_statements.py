@@ -7,30 +7,19 @@ import pytest
 from flows.answers.query import query_answer
 from tasks.pages.explorer.payload import payload
 from tasks.released.sources.folder import open_folder
-from tests.support.library import FAMILIES, OF_HOMES, Kept, Library
+from tests.support.library import FAMILIES, OF_HOMES
 from tests.support.reports import read
 
 # the families, a column each, in this order
 COLUMNS = {
-    "walked": "W",
-    "walked with Laplace noise": "w",
-    "two passes": "2",
-    "shrunk": "S",
-    "leaves": "L",
-    "leaves with a threshold": "T",
-    "settled together": "V",
-    "calibrated": "C",
-    "unbiased tree": "U",
-    "grid": "G",
-    "sizes by tails": "t",
-    "sizes within a list": "l",
-    "sizes by themselves": "s",
-    "sizes by a chain": "c",
-}
+    "walked": "W", "walked with Laplace noise": "w", "two passes": "2", "shrunk": "S", "leaves": "L",
+    "leaves with a threshold": "T", "settled together": "V", "calibrated": "C", "unbiased tree": "U", "grid": "G",
+    "sizes by tails": "t", "sizes within a list": "l", "sizes by themselves": "s", "sizes by a chain": "c",
+}  # fmt: skip
 
 # what may be said, as a pattern: the families of which it is true and which say it, and those of which it is false. Of the others it is
 # true, or does not apply, and they need not say it.
-STATEMENTS: dict[str, tuple[str, str]] = {
+STATEMENTS = {
     # what a count is
     r"[Ee]very count is a whole number,? above zero|size in a region: a whole number above zero": ("Ww2STVCtlsc", "LUG"),
     r"may be below zero|may be negative": ("LUG", "Ww2STVCtlsc"),
@@ -106,7 +95,7 @@ STATEMENTS: dict[str, tuple[str, str]] = {
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def told(request: pytest.FixtureRequest, library: Library) -> Kept:
+def told(request, library):
     """Return a release of each family."""
     return library[request.param]
 

@@ -102,12 +102,8 @@ def failures(folder):
             if marked := pq.read_table(path, columns=["signal"]).column(0).combine_chunks().true_count:
                 entry["signal"] = {"above": None} | entry.get("signal", {}) | {"rows": marked}
         levels = Manifest.model_validate(manifest).levels
-        margins = row_margins(
-            [noise_of(entry) for entry in levels],
-            [entry.cells for entry in levels],
-            [entry.nonzero for entry in levels],
-            manifest["intervals"]["confidence"],
-        )
+        noises, cells, rows = zip(*((noise_of(entry), entry.cells, entry.nonzero) for entry in levels), strict=True)
+        margins = row_margins(noises, cells, rows, manifest["intervals"]["confidence"])
         for entry, margin in zip(manifest["levels"], margins, strict=True):
             entry["half_width"] = margin.own
 
@@ -118,9 +114,8 @@ def failures(folder):
 
 def columns_of(universe, nodes):
     """Return nodes with their counts as columns, as they come."""
-    areas = np.array([universe.areas(node) for node, _ in nodes], dtype=np.int64).reshape(
-        len(nodes), len(universe.paths)
-    )
+    areas = np.array([universe.areas(node) for node, _ in nodes], dtype=np.int64)
+    areas = areas.reshape(len(nodes), len(universe.paths))
     return tuple(areas.T), np.array([count for _, count in nodes], dtype=np.int64)
 
 
@@ -273,11 +268,8 @@ def test_a_large_level_is_stored_by_numbers_and_reads_as_published(home, monkeyp
             store_all(con, home)
             with transaction(con):
                 store_levels(con, home.name, home, DEPTH + 1)
-        kinds = dict(
-            con.execute(
-                "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = ?", [home.name]
-            ).fetchall()
-        )
+        named = "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = ?"
+        kinds = dict(con.execute(named, [home.name]).fetchall())
         assert [kinds[f"level_{level}"] for level in range(DEPTH + 1)] == ["BASE TABLE"] + ["VIEW"] * DEPTH
         for level in range(DEPTH + 1):
             assert_frame_equal(con.sql(f'FROM "{home.name}".level_{level}').pl(), table_of(home, level))
@@ -390,9 +382,8 @@ def test_areas_are_known_by_their_paths(parts, largest):
             columns = [pa.array(column, pa.string()).dictionary_encode() for column in zip(*rows, strict=True)]
             numbers, ranks = areas.number(len(rows), columns)
             above, _ = areas.number(len(rows), columns[:2])
-            for row, number, parent in zip(
-                rows, numbers.tolist(), areas.ancestors(numbers, 3, 2).tolist(), strict=True
-            ):
+            parents = areas.ancestors(numbers, 3, 2).tolist()
+            for row, number, parent in zip(rows, numbers.tolist(), parents, strict=True):
                 assert number_of.setdefault(row, number) == number
                 prefixes.setdefault(row[:2], parent)
             assert areas.ancestors(numbers, 3, 2).tolist() == above.tolist()
@@ -444,10 +435,8 @@ def test_children_add_up_in_any_order_and_in_parts_of_any_size(data, universes):
     while first < len(rows):
         part = rows[first : first + data.draw(st.integers(1, 6))]
         first += len(part)
-        areas = tuple(
-            axis.ancestors(of_axis, own, own_above)
-            for axis, of_axis, own, own_above in zip(tree.axes, part.areas, reached, above, strict=True)
-        )
+        of_axes = zip(tree.axes, part.areas, reached, above, strict=True)
+        areas = tuple(axis.ancestors(of_axis, own, own_above) for axis, of_axis, own, own_above in of_axes)
         adding.add(Rows(areas, part.counts), sizes)
     assert adding.all_fit(sizes) == (spoil == "")
 

@@ -5,7 +5,6 @@ import sys
 import time
 from contextlib import nullcontext, suppress
 from threading import Event, Thread
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from storage.errors import SpecError, StoreError
 from storage.mailbox.cluster_file import CLUSTER, read_cluster_file
 from tests.support.certificates import write_cluster_file
 
-AS_STARTED: dict[str, Any] = {"nthreads": 1, "memory_limit": 0, "dashboard": False}  # by `trellis worker`
+AS_STARTED = {"nthreads": 1, "memory_limit": 0, "dashboard": False}  # by `trellis worker`
 ADDRESS = "tls://10.0.0.6:40001"
 
 
@@ -47,7 +46,7 @@ def connect(tmp_path, monkeypatch):
     monkeypatch.setattr("flows.cluster.worker._setup", WorkerSetup(place, key, tmp_path / "kept"))
 
     def connection(cluster):
-        client: Any = cluster
+        client = cluster
         return Connection(file, client, place, key)
 
     return connection

@@ -11,24 +11,24 @@ from storage.errors import Interrupted, StoreError
 
 
 @pytest.fixture
-def clock() -> SimpleNamespace:
+def clock():
     """Return a clock at 0."""
     return SimpleNamespace(now=0.0)
 
 
 @pytest.fixture
-def pool(clock: SimpleNamespace) -> Pool:
+def pool(clock):
     """Return two workers, `a` and `b`, of which the scheduler has heard at its own time 100."""
     pool = Pool(lost_after=10, patience=30, clock=lambda: clock.now)
     pool.update({"a": 100.0, "b": 100.0}, ["a", "b"])
     return pool
 
 
-def on() -> None:
+def on():
     """Go on."""
 
 
-def stop() -> None:
+def stop():
     """Stop the release."""
     raise Interrupted("stop")
 
@@ -36,7 +36,7 @@ def stop() -> None:
 class Waiting:
     """Orders of branches that wait for a worker each, in threads, and what they got."""
 
-    def __init__(self, pool: Pool, *branches: str) -> None:
+    def __init__(self, pool, *branches):
         self.pool, self.got = pool, list[tuple[str, str]]()
         self.threads = [Thread(target=self._wait_for_one, args=[branch]) for branch in branches]
         for thread in self.threads:
@@ -46,7 +46,7 @@ class Waiting:
             assert time.monotonic() < end
             time.sleep(0.01)
 
-    def _wait_for_one(self, branch: str) -> None:
+    def _wait_for_one(self, branch):
         with self.pool.worker_for(branch, on) as (address, _):
             self.got.append((branch, address))
 
@@ -118,7 +118,7 @@ def test_without_workers_an_order_waits_and_then_fails(pool, clock):
     """With nobody there it waits as long as home has patience, and then names the rule; a release that is stopped ends the wait."""
     pool.update({}, [])
 
-    def later() -> None:
+    def later():
         clock.now += 16
 
     with pytest.raises(StoreError, match="no worker for 30 seconds"), pool.worker_for("b00", later):

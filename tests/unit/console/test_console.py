@@ -56,7 +56,7 @@ def test_data_is_printed_as_it_is(capsys):
 def test_ctrl_c_is_no_success(monkeypatch, code):
     """Ctrl-C ends with 130 wherever it comes, unless the command had done all that it was asked for."""
 
-    def run(arguments: list[str]) -> int:
+    def run(arguments):
         with suppress(KeyboardInterrupt) if code is not None else nullcontext():
             signal.raise_signal(signal.SIGINT)
         return code or cli.DONE

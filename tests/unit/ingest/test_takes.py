@@ -14,7 +14,7 @@ ROME, NEW_YORK = Take("hour", "Europe/Rome"), Take("day", "America/New_York")
 AGES, KM = (0.0, 18.0, 65.0), (0.0, 0.5, 2.5)
 
 # how it is taken, the codes of the axis, and by value the code; None where there is none
-TAKEN: list[tuple[Take, list[str], dict[str, str | None]]] = [
+TAKEN = [
     (Take("hour"), HOURS, {
         "2024-05-17 08:30:00": "8", "2024-05-17T23:59:59.999": "23", "2024/5/7 8:05": "8", " 08:30 ": "8", "24:00:00": "0", "25:10": "1",
         "47:59:59": "23", "48:00": None, "08:61": None, "00:00": "0", "2024-05-17": None, "8": None, "8:30 PM": None,

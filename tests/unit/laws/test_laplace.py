@@ -6,36 +6,28 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from tasks.accounting.allocation import laplace_map, laplace_scale_for
 from tasks.accounting.sensitivity import sensitivity_of
 from tasks.laws.laplace import LAPLACE, laplace_quantile, laplace_reach, laplace_variance, log_tail_of_sum
 from tasks.laws.law import LevelCost
 
-FloatArray = NDArray[np.float64]
-
 SUMS = [(0.3, 2), (0.3, 9), (1.0, 2), (1.0, 5), (3.0, 2), (3.0, 3), (3.0, 20), (12.5, 7)]
 
 
-def tails_of(scale: float, terms: int) -> FloatArray:
+def tails_of(scale, terms):
     """Return P[S > z] of the sum of some draws for z = 0, 1, …, from its probabilities, the smallest first."""
     q, reach = math.exp(-1 / scale), math.ceil(60 * scale) + 40
     one = (1 - q) / (1 + q) * q ** np.abs(np.arange(-reach, reach + 1))
     law = one
     for _ in range(terms - 1):
         law = np.convolve(law, one)
-    beyond: FloatArray = np.cumsum(law[: terms * reach])[::-1]
-    return beyond
+    return np.cumsum(law[: terms * reach])[::-1]
 
 
 @pytest.mark.parametrize(("scale", "terms"), SUMS)
-def test_tails_quantiles_and_reach_of_sums_are_those_of_the_law(scale: float, terms: int) -> None:
-    """Against the law by convolution, whose smallest probabilities are summed first.
-
-    The bound on P[S > z] is never too small, and right to ten digits. The quantile is the least whole number that is exceeded with at
-    most the probability. P[S >= t] is at most exp(-x) at the bound t, for one draw too.
-    """
+def test_tails_quantiles_and_reach_of_sums_are_those_of_the_law(scale, terms):
+    """Against the law by convolution, whose smallest probabilities are summed first: tails to ten digits and never too small, least quantiles, and reach."""
     tails = tails_of(scale, terms)
     for z in (0, 1, 2, 5, math.ceil(3 * scale), math.ceil(10 * scale)):
         bound = math.exp(log_tail_of_sum(((scale, terms),), z))
@@ -51,11 +43,8 @@ def test_tails_quantiles_and_reach_of_sums_are_those_of_the_law(scale: float, te
 
 
 @pytest.mark.parametrize(("scale", "terms"), [(1e5, 2), (2.0**32, 3), (10.0, 10**8), (0.05, 10**8), (700.0, 64)])
-def test_the_quantile_of_what_cannot_be_listed_is_least_too(scale: float, terms: int) -> None:
-    """For much noise, or many draws, the tail at the quantile holds and one step of noise before it does not.
-
-    Many draws are nearly normal; below e⁻⁵⁰⁰ the quantile is by Chernoff's bound: of two draws hardly more than the exact one.
-    """
+def test_the_quantile_of_what_cannot_be_listed_is_least_too(scale, terms):
+    """For much noise, or many draws, the tail at the quantile holds and one step of noise before it does not; Chernoff's bound is hardly more."""
     step = max(1, round(1e-3 * math.sqrt(terms * laplace_variance(scale))))
     for log_tail in (-0.9, -3.0, -30.0):
         z = laplace_quantile(scale, log_tail, terms)
@@ -69,7 +58,7 @@ def test_the_quantile_of_what_cannot_be_listed_is_least_too(scale: float, terms:
 
 
 @given(epsilon=st.floats(1e-6, 50.0), l1=st.integers(1, 40))
-def test_the_scale_is_the_least_float_within_epsilon(epsilon: float, l1: int) -> None:
+def test_the_scale_is_the_least_float_within_epsilon(epsilon, l1):
     """OpenDP's map of the scale is within ε, that of the float below is not, and it is Δ₁/ε but for the last digits."""
     scale = laplace_scale_for(epsilon, l1)
     assert laplace_map(scale, l1) <= epsilon < laplace_map(math.nextafter(scale, 0.0), l1)
@@ -77,7 +66,7 @@ def test_the_scale_is_the_least_float_within_epsilon(epsilon: float, l1: int) ->
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, 1e-12, 1e6])
-def test_an_epsilon_out_of_range_is_refused(epsilon: float) -> None:
+def test_an_epsilon_out_of_range_is_refused(epsilon):
     """No ε, one that makes more noise than 64 bits hold, and one that makes none have no scale."""
     with pytest.raises(ValueError, match="epsilon"):
         laplace_scale_for(epsilon, 1)
@@ -87,7 +76,7 @@ def test_an_epsilon_out_of_range_is_refused(epsilon: float) -> None:
     ("add_remove", 1, False, 1), ("add_remove", 3, False, 3), ("add_remove", 3, True, 3),
     ("substitution", 1, False, 2), ("substitution", 3, False, 6), ("substitution", 3, True, 3),
 ])  # fmt: skip
-def test_the_law_costs_epsilon_by_the_sum_of_all_changes(neighbours: str, records: int, is_root: bool, l1: int) -> None:
+def test_the_law_costs_epsilon_by_the_sum_of_all_changes(neighbours, records, is_root, l1):
     """ε is Δ₁/s: all records of a unit, those that leave and those that enter, and no δ; the probabilities agree."""
     sensitivity = sensitivity_of(neighbours, records, is_root=is_root)
     assert sensitivity.l1 == l1

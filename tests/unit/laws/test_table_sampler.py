@@ -1,8 +1,4 @@
-"""The tables of the table sampler against exact probabilities, and its draws bit by bit.
-
-The exact law is computed a second time here, in decimals of 150 digits, each weight by its own exponential and without
-recurrence, and shares no code with the tables.
-"""
+"""The tables of the table sampler against exact probabilities in 150 decimals, which share no code with them, and its draws bit by bit."""
 
 import errno
 import math
@@ -125,7 +121,7 @@ def pick(table, draws):
     # Further words are given once, and for exactly the draws whose first word is that of an entry.
     first_words = {entry >> 128 for entry in table.entries}
     ties = [draw for draw in draws if draw >> 128 in first_words]
-    asked: list[int] = []
+    asked = []
 
     def more_bits(number):
         asked.append(number)
@@ -174,7 +170,7 @@ def test_the_guide_is_right_about_every_draw(scale):
 def test_every_cell_gets_its_own_eight_bytes(cells, monkeypatch):
     """The noise of cell i is the outcome of the i-th eight bytes that the system gave; no more are asked for."""
     given_bytes = np.random.default_rng(5).bytes(8 * cells)
-    asked: list[int] = []
+    asked = []
 
     def urandom(size):
         asked.append(size)
@@ -211,7 +207,7 @@ def test_without_entropy_the_sampler_stops(monkeypatch):
 ])  # fmt: skip
 def test_beyond_the_limit_opendp_draws(draw, other, most, monkeypatch):
     """The next float after the limit goes to the other sampler; the limit itself has a table. What is not above 0 draws nothing."""
-    called: list[float] = []
+    called = []
 
     def spy(true_counts, scale):
         called.append(scale)

@@ -15,11 +15,9 @@ from tasks.noise.measure import measure_thresholded
 
 SEEN = 400  # outcomes of a leaf that are told apart
 
+PROMISES = ((0.1, 1e-12), (1.0, 1e-8), (4.0, 1e-3), (0.3, 0.2))
 CASES = [
-    (neighbours, records, epsilon, delta)
-    for neighbours in ("substitution", "add_remove")
-    for records in (1, 2, 7)
-    for epsilon, delta in ((0.1, 1e-12), (1.0, 1e-8), (4.0, 1e-3), (0.3, 0.2))
+    (of, records, *promise) for of in ("substitution", "add_remove") for records in (1, 2, 7) for promise in PROMISES
 ]
 
 

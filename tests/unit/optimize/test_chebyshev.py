@@ -1,6 +1,5 @@
 """Laws of every optimiser, in both orders, in squares and by the solver, against oracles, the closed form and brute force."""
 
-from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import product
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from tasks.optimize import chebyshev, siblings
 from tasks.optimize.chebyshev import nearest_by_solver, nearest_in_chebyshev, nearest_in_chebyshev_large_first
 from tasks.optimize.euclidean import nearest_in_euclid
-from tasks.optimize.siblings import Optimiser, simplex_threshold
+from tasks.optimize.siblings import simplex_threshold
 from tests.support.problems import (
     LARGEST_COUNT,
     LARGEST_NOISE,
@@ -27,8 +26,6 @@ from tests.support.problems import (
     problems,
     solve,
 )
-
-Oracle = Callable[[Sequence[int], int], list[int]]
 
 
 def paper_loop(x, c, large_first=False):
@@ -71,7 +68,7 @@ def rounded(x, c):
     return y
 
 
-ORACLES: dict[Optimiser, Oracle] = {  # a new optimiser joins here and inherits the laws
+ORACLES = {  # a new optimiser joins here and inherits the laws
     nearest_in_chebyshev: paper_loop,
     nearest_in_chebyshev_large_first: partial(paper_loop, large_first=True),
     nearest_in_euclid: rounded,

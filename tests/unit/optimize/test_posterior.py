@@ -1,6 +1,6 @@
 """Families given their totals against linear algebra, and sharing out against brute force over all ways to share a total out."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -10,20 +10,20 @@ from scipy.stats import norm
 
 import tasks.optimize.posterior
 from tasks.optimize.posterior import shared_out
-from tasks.optimize.prior import RATIOS, SPREAD, STRATA, Families, families_with
+from tasks.optimize.prior import RATIOS, SPREAD, STRATA, families_with
 from tasks.optimize.reconcile import NodeEstimates
 
 SPARSE = np.concatenate(([0.6], np.full(len(RATIOS), 0.35 / len(RATIOS)), [0.05]))
 EVEN = np.concatenate(([0.0], np.where(np.abs(np.log(RATIOS)) < 1, 1.0, 1e-6), [0.0]))
 
 
-def prior(weights: np.ndarray) -> np.ndarray:
+def prior(weights):
     """Return a prior with the same weights in all strata."""
     return np.tile(weights / weights.sum(), (STRATA, 1))
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[Families, np.ndarray]:
+def problems(draw):
     """Draw families with totals of any size, and prior means."""
     sizes = draw(st.lists(st.integers(2, 30), min_size=1, max_size=8))
     random, scale = np.random.default_rng(draw(st.integers(0, 2**32))), draw(st.sampled_from([1.0, 30.0, 1e6]))
@@ -44,17 +44,15 @@ def test_counts_add_up_and_none_is_below_zero(problem, weights):
     assert counts.dtype == np.int64
     assert (counts >= 0).all()
     assert np.add.reduceat(counts, families.first[:-1]).tolist() == families.totals.tolist()
-    alone = [
-        shared_out(families[one : one + 1], means[families.first[one] : families.first[one + 1]], prior(weights))
-        for one in range(len(families))
-    ]
+    ends = list(pairwise(families.first.tolist()))
+    alone = [shared_out(families[n : n + 1], means[a:b], prior(weights)) for n, (a, b) in enumerate(ends)]
     assert counts.tolist() == np.concatenate(alone).tolist()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks.optimize.posterior, "_BLOCK", 7)  # so that wide families come in parts
         assert shared_out(families, means, prior(weights)).tolist() == counts.tolist()
 
 
-def posterior(families: Families, means: np.ndarray, weights: np.ndarray, most: int) -> np.ndarray:
+def posterior(families, means, weights, most):
     """Return the posterior of each cell at 0, 1, …, most records by its formula, shape (cells, most + 1)."""
     weights, found = weights / weights.sum(), []
     for z, u, m in zip(families.values, families.variances, means, strict=True):

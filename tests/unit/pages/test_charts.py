@@ -25,7 +25,7 @@ SHAPE = r'translate\([^)]*\)" d="(M[^"]*)" fill="#'
 GROUNDS = {"white": "#ffffff", "dark": "#14171b"}
 
 
-def matrix_of(counts: list[list[int]], below: int = 0, names: list[str] | None = None) -> Matrix:
+def matrix_of(counts, below=0, names=None):
     """Return the matrix of some counts, 0 where there is no row; those less than `below` may be zero."""
     made = np.array(counts)
     codes = tuple(tuple((names[at] if names else f"{at}",) for at in range(size)) for size in made.shape)
@@ -33,14 +33,14 @@ def matrix_of(counts: list[list[int]], below: int = 0, names: list[str] | None =
     return Matrix(2, axes, codes, made.shape, made, made != 0, (made != 0) & (made < below))
 
 
-def series_of(name: str, codes: list[str]) -> OrderedCounts:
+def series_of(name, codes):
     """Return counts along an axis, with an interval but for the second one."""
     counts = np.arange(len(codes)) * 100
     low = np.where(np.arange(len(codes)) == 1, np.nan, counts - 7.0)
     return OrderedCounts(name, "level 1", tuple((code,) for code in codes), counts, low, low + 14)
 
 
-def histograms_of(names: list[str]) -> Histograms:
+def histograms_of(names):
     """Return the numbers of groups of three sizes in regions with some names."""
     counts = np.array([900, 70, 5])
     places = tuple(
@@ -49,12 +49,12 @@ def histograms_of(names: list[str]) -> Histograms:
     return Histograms(2, (1, 1), ("1", "2", "3"), places, 9)
 
 
-def texts_of(svg: str) -> list[str]:
+def texts_of(svg):
     """Return what is written in a chart, each text by itself."""
     return [unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
 
 
-def light_of(colour: str) -> float:
+def light_of(colour):
     """Return the relative luminance of a colour."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
@@ -134,10 +134,8 @@ def test_sizes_are_told_apart_without_colour(axis_of):
     facts = facts_of(tree, {(area, area): 5 * 10**area for area in range(7)}, terms)
     key = sizes_picture(facts).partition("role-legend-entry")[2]
     colours = re.findall(r'fill="#(\w{2})(\w{2})(\w{2})"', key)
-    shade_of = {
-        name: (0.299 * int(red, 16) + 0.587 * int(green, 16) + 0.114 * int(blue, 16)) / 255
-        for name, (red, green, blue) in zip(texts_of(key), colours, strict=False)
-    }
+    weighed = [(0.299 * int(r, 16) + 0.587 * int(g, 16) + 0.114 * int(b, 16)) / 255 for r, g, b in colours]
+    shade_of = dict(zip(texts_of(key), weighed, strict=False))
     shades = [shade_of[name] for name in CLASS_NAMES if name in shade_of]
     assert len(shades) == len(colours) == 7
     assert all(one - other > 0.05 for one, other in pairwise(shades))
@@ -173,9 +171,8 @@ def test_levels_below_the_noise_are_hatched_and_a_line_ends_at_the_edge(axis_of)
     levels = manifest_of(terms, facts).levels
     svg = noise_picture(levels, facts)
     assert 0 < facts.finest_above_noise == 60 or "small beside noise →" in texts_of(svg)
-    assert (
-        ('fill="url(#levels)"' in svg) == ('<pattern id="levels"' in svg) == ("small beside noise →" in texts_of(svg))
-    )
+    hatched = "small beside noise →" in texts_of(svg)
+    assert ('fill="url(#levels)"' in svg) == ('<pattern id="levels"' in svg) == hatched
     paths = re.findall(r'<path d="(M[^"]*)" stroke="#', svg)
     assert len(paths) == 4
     heights = [float(y) for path in paths for y in re.findall(r"[ML][^,]*,([^MLZ]*)", path)]
@@ -206,9 +203,8 @@ def test_axes_hold_their_values(above_zero, counts):
 ])  # fmt: skip
 def test_numbers_at_axes_are_few_and_short(axis, shown):
     """They are in full up to a hundred thousand; of many powers of ten, some are left out."""
-    texts = [
-        text for text in texts_of(chart([("", [])], (levels_axis([]), axis), [], "", 500)) if text and text != "level"
-    ]
+    texts = texts_of(chart([("", [])], (levels_axis([]), axis), [], "", 500))
+    texts = [text for text in texts if text and text != "level"]
     assert 2 <= len(texts) <= 11
     assert texts == shown
 

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tasks.pages.facts
-from flows.trials.comparison import MEASURES
 from storage.releases.register import CheckResult
 from storage.releases.terms import Intervals
 from tasks.format.entries import DerivedEntry, Difference, NoiseRows, PoorMargin, Rounding, ViewEntry
@@ -22,11 +21,10 @@ from tasks.pages.comparison import comparison_page
 from tasks.pages.facts import CLASSES, MOST_SHOWN, Collector
 from tasks.pages.report import report
 from tasks.pages.statements import formulas_in, readme
-from tasks.pages.trial_results import ComparedLevel, CoverageSpread, GroupIntervals, MechanismResult, Spread
+from tasks.pages.trial_results import ComparedLevel, MechanismResult, Spread
 from tasks.released.query.summaries import MOST_LARGEST, LargeCount
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.order import Tree
-from tasks.validate.coverage import GROUPS
 from tasks.words.areas import Names
 from tasks.words.numbers import (
     format_bound,
@@ -38,7 +36,7 @@ from tasks.words.numbers import (
     format_sigma,
 )
 from tasks.words.protection import epsilon_in_words, format_right_guess
-from tests.support.comparisons import NOTHING, level_result, results_of
+from tests.support.comparisons import level_result, results_of
 from tests.support.facts import (
     PRIVACY,
     facts_of,
@@ -96,7 +94,6 @@ def test_facts_are_those_of_the_rows(data, universes):
 
 def _check_matrix(tree, leaves, facts):
     matrix = facts.matrix
-    assert matrix is not None
     level = matrix.level
     refined = sum(own > 0 for own in tree.axis_levels(level))
     assert refined == min(2, len(tree.axes)) > sum(own > 0 for own in tree.axis_levels(level - 1))
@@ -143,7 +140,6 @@ def test_of_many_areas_the_largest_are_shown(axis_of):
     tree = tree_of_trips(axis_of, 1, areas=60)
     facts, _, seen = reported(tree, {(home, 59): 100 + (home * 7) % 60 for home in range(60)})
     matrix = facts.matrix
-    assert matrix is not None
     assert matrix.left == (60, 1)
     assert matrix.counts.shape == (MOST_SHOWN, 1)
     largest = sorted(range(60), key=lambda home: (home * 7) % 60)[-MOST_SHOWN:]
@@ -186,7 +182,6 @@ def test_features_are_reported_however_many(features, axis_of):
     tree = tree_of_features(axis_of, features)
     facts, text, seen = reported(tree, {(0,) * features: 50, (1,) * features: 70})
     assert len(text) < 400_000
-    assert facts.matrix is not None
     assert facts.matrix.counts.tolist() == ([[50, 70]] if features == 1 else [[50, 0], [0, 70]])
     for told in ("the 59 columns of the level above, and f59", f"of {2.0**60:.3e} possible"):
         assert (told in seen.text) == (features == 60)
@@ -330,29 +325,6 @@ def said(axis_of):
     return of
 
 
-ESTIMATED = "noise in one measurement, not in a count: each count is estimated from"
-
-
-@pytest.mark.parametrize(("mechanism", "bound", "told"), [
-    ("inftda", 30.0, "within the level's error bound of its true count"),
-    ("tda_l2", None, "noise in one measurement, before the counts were adjusted to add up."),
-    ("inftda_reconciled", None, ESTIMATED),
-    ("inftda_lenient", None, ESTIMATED),
-    ("inftda_shrunk", None, "drawn towards what its level shows to be likely"),
-])  # fmt: skip
-def test_a_readme_says_what_sigma_is_of(said, mechanism, bound, told):
-    """Without a bound it says that none is stated; of a threshold, or of the widest cell, it speaks where there is one."""
-    text = said(mechanism, bound)
-    assert told in text
-    assert ("no error bound is stated" in text) == (bound is None)
-    assert "threshold" not in text
-    assert "widest" not in text
-    assert f"| 2 | 7.25 | {'n/a' if bound is None else '± 30'} |" in text
-    assert "| 1 | exact | exact |" in text
-    twice = {name for name, recipe in MECHANISMS.items() if recipe.second_pass}
-    assert twice == {name for name, recipe in MECHANISMS.items() if "is estimated from" in recipe.how_counted}
-
-
 @pytest.mark.parametrize(("estimate", "at_most", "told"), [
     (0.2, 0.5, "Their share is estimated, usually within ten percentage points; with 95%"),
     (None, 0.5, "With 95% probability their share is no larger than the figure. It is not estimated, because"),
@@ -449,31 +421,3 @@ def test_everything_in_a_comparison_is_escaped():
     seen = read(comparison_page(results_of(results, levels=[view], **other)))
     assert {"img", "script"}.isdisjoint(seen.tags)
     assert seen.text.count(ODD) > 20
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("spread", [THIRD, NOTHING])
-def test_a_page_is_drawn_of_any_numbers(spread):
-    """Equal runs, whose mean is beside them by rounding, and levels without any error are drawn; names are escaped."""
-    assert THIRD.mean != THIRD.min
-    coverage = CoverageSpread(spread.mean, spread.min, spread.max, standard_error=0.0)
-    covered, few = (GroupIntervals(many, coverage, spread) for many in (70, 33))
-    none = GroupIntervals(0, None, None)
-    intervals = [None, dict.fromkeys(GROUPS, none), dict.fromkeys(GROUPS, covered) | {"2 to 10": few}]
-    known = {"rows_covered": spread, "row_width": spread, "false_rows": spread, "false_signal": spread}
-    levels = [level_result(level, spread, intervals=of, **known) for level, of in enumerate(intervals)]
-    tried = [("one", 0.1), ("one", 1.0), ("a & b", 0.1), ("a & b", 1.0), ("late", 1.0)]
-    results = [MechanismResult(name, epsilon, [], THIRD, levels) for name, epsilon in tried]
-    refused, notes = {"gaussian": "it has too many leaves"}, {"one": ["It <has> no split."]}
-    page = " ".join(comparison_page(results_of(results, name="<made up>", refused=refused, notes=notes)).split())
-    assert "<made up>" not in page
-    for told in (
-        '<th scope="col">a &amp; b</th>', "it has too many leaves", "<p>For <b>one</b> It &lt;has&gt; no split.</p>",
-        "late, ε = 1<", f"<td>{100 * spread.mean:.1f} ± 0.0</td><td>{spread.mean:.1f}</td>", "of at least 90%",
-        '<th scope="col">of all rows, %</th><th scope="col">of the marked rows, %</th>',
-    ):  # fmt: skip
-        assert told in page
-    assert page.count('<th scope="col">late</th>') == len(MEASURES)  # of the ε at which it could be tried
-    assert "late, ε = 0.1<" not in page
-    assert ">0.1</text>" in page[page.index("<h2>Seconds</h2>") :]  # and no 6 × 10⁻¹
-    assert page.count(f"<td>({100 * spread.mean:.1f} ± 0.0)</td>") == 5  # of 99 intervals, for each result

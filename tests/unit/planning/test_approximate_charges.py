@@ -11,7 +11,7 @@ from flows.answers.audit import audit_answer
 from flows.planning.budget import reserve
 from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside
 from flows.planning.guarantee import holds_together
-from storage.database.connections import Connection, transaction
+from storage.database.connections import transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.books import Asked, Charge, Claim, as_charged
 from storage.ledger.events import Reservation, hash_of, read_books
@@ -28,34 +28,33 @@ EPSILON, SMALL = 1.0, 1e-7  # of one histogram
 ONE_RECORD = Contributions("promise", distinct=None, exact_records_per_unit=True, max_records_per_unit=1)
 
 
-def histogram(epsilon: float = EPSILON, delta: float = SMALL) -> tuple[Part, ...]:
+def histogram(epsilon=EPSILON, delta=SMALL):
     """Return the levels of a histogram: a sum, and the leaves that are measured."""
     total = Part(0, {}, 1, False, Fraction(0), 9.0, 0, None, is_summed=True)
     leaves = replace(total, level=1, possible_cells=9, is_summed=False, sigma=3.0, mechanism=THRESHOLDED)
     return total, replace(leaves, epsilon=epsilon, delta=delta, scale=2.1, threshold=40)
 
 
-def gaussian(rho: Fraction) -> tuple[Part, ...]:
+def gaussian(rho):
     """Return the levels of a release that measures one level."""
     return (Part(1, {}, 2, False, rho, 1.5, 2, 3.0),)
 
 
-def reservation_of(release_id: str, levels: tuple[Part, ...], delta: float = SMALL) -> Reservation:
+def reservation_of(release_id, levels, delta=SMALL):
     """Return a release to be reserved, which states ε of a histogram of itself."""
     claim = Claim(release_id, "jobs", "privacy_map", EPSILON, delta, "jobs.csv", (), (), ONE_RECORD)
     return Reservation(Asked("jobs", "one job", "substitution", CAP), levels, claim)
 
 
-def reserve_of(con: Connection, release_id: str, levels: tuple[Part, ...]) -> None:
+def reserve_of(con, release_id, levels):
     """Reserve a release."""
     with transaction(con):
         reserve(con, reservation_of(release_id, levels))
 
 
-def spendings(con: Connection) -> list[Spending]:
+def spendings(con):
     """Return what is spent."""
     account = read_books(con).account("jobs")
-    assert account
     return account.spendings
 
 

@@ -4,15 +4,14 @@ import hashlib
 import json
 import math
 from collections import Counter
-from pathlib import Path
-from typing import Any
+from functools import partial
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.planning.plan import Plan, make_plan
+from flows.planning.plan import make_plan
 from storage.errors import InputError
 from storage.tables import column_name, flat_features
 from tasks.format import csv
@@ -37,7 +36,7 @@ EXACTLY = {"privacy.exact_records_per_unit": True, "privacy.max_records_per_unit
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """Return a folder with tables of people and of ways, beside a store."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     (tmp_path / "adult.csv").write_text("sex,race,education\n0,white,10\n")
@@ -47,13 +46,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def way(folder: Path, order: list[str] = ORDER, finest: dict[str, str] | None = None, **privacy: Any) -> Plan:
+def way(folder, order=ORDER, finest=None, **privacy):
     """Return a plan of ways in some order, down to zones if nothing else is said."""
     keys = {"release": {"order": order, "finest": TO_ZONES if finest is None else finest}}
     return planned_of(folder, WAYS, keys | {f"privacy.{key}": value for key, value in privacy.items()})
 
 
-def refined(plan: Plan) -> str:
+def refined(plan):
     """Return what the levels of a plan refine, from level 1 on."""
     everything, *below = level_columns([level.axes for level in plan.levels])["refined"]
     assert everything == "everything"
@@ -137,10 +136,8 @@ def test_bounds_and_sizes_of_universes_beyond_every_float():
     for total in (None, 10**6):
         expected = expected_cells(HUGE, sigmas, total)
         assert all(of_level.nonzero <= 2.0**40 for of_level in expected)
-        with_records, without = (
-            disk_size(expected, HUGE, sigmas, total, finest_areas=[2**20] * 60, code_bytes=400.0, records=records)
-            for records in (True, False)
-        )
+        size = partial(disk_size, expected, HUGE, sigmas, total, finest_areas=[2**20] * 60, code_bytes=400.0)
+        with_records, without = (size(records=records) for records in (True, False))
         assert with_records.upper_bound == (total is None)
         assert with_records.published > without.published
 
@@ -259,9 +256,8 @@ def test_a_level_is_the_first_at_which_all_its_features_have_reached_it(folder, 
 def test_a_list_of_shares_has_one_per_step(folder):
     """`privacy.split` lists a share for each measured step of the order, in that order."""
     plan = way(folder, split=[1, 2, 3, 4, 5, 6])
-    assert [level.rho / plan.guarantee.rho for level in plan.levels[1:]] == pytest.approx(
-        [share / 21 for share in range(1, 7)]
-    )
+    shares = [level.rho / plan.guarantee.rho for level in plan.levels[1:]]
+    assert shares == pytest.approx([share / 21 for share in range(1, 7)])
 
 
 @given(depths=st.lists(st.integers(1, 4), min_size=1, max_size=5), data=st.data())
@@ -269,7 +265,7 @@ def test_any_listing_of_all_levels_is_an_order(depths, data):
     """Levels in any order that is coarse to fine per feature have no fault, and are the steps; cut levels drop out of them."""
     levels = {f"f{number}": [f"l{level}" for level in range(depth)] for number, depth in enumerate(depths)}
     steps = data.draw(st.permutations([axis for axis, depth in enumerate(depths) for _ in range(depth)]))
-    seen: Counter[int] = Counter()
+    seen = Counter()
     order = []
     for axis in steps:
         order.append(f"f{axis}.l{seen[axis]}")

@@ -2,16 +2,15 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
 
-from flows.planning.guarantee import DELTAS, Guarantee, epsilon_of_series, guarantee_of, holds_together
-from flows.planning.scheme import Scheme
+from flows.planning.guarantee import DELTAS, epsilon_of_series, guarantee_of, holds_together
 from flows.planning.shares import scheme_of
 from flows.specification.sections.privacy import PrivacyKeys
 from storage.errors import StoreError
@@ -20,7 +19,6 @@ from tasks.accounting import pld
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Measurement
 from tasks.mechanisms import MECHANISMS
-from tasks.tree.axis import IntArray
 from tests.support.keys import features_of, planned_of
 from tests.support.largest import changes, delta_of
 
@@ -31,7 +29,7 @@ TARGET = {"level": "level_2", "max_error": 30.0, "confidence": 0.9}
 # a series --------------------------------------------------------------------------------------------------------------
 
 
-def charges_of(squares: Sequence[int]) -> list[Charge]:
+def charges_of(squares):
     """Return the charges of a series: a release of one level per Δ₂², each at ρ = 1."""
     return [
         Charge(f"release {number}", 1, "released", Fraction(1), math.sqrt(square / 2), square)
@@ -40,16 +38,16 @@ def charges_of(squares: Sequence[int]) -> list[Charge]:
 
 
 @cache
-def stated_of(squares: Sequence[int]) -> float:
+def stated_of(squares):
     """Return the ε that pld states of such charges: as if every unit moved as many counts as Δ₂² says, each by one."""
     measurements = [Measurement(of.rho, of.sigma, of.l2_sensitivity_squared) for of in charges_of(squares)]
     return ACCOUNTANTS["pld"].least_epsilon(measurements, DELTA)
 
 
-def delta_by_outcomes(sigma: float, moved: int, releases: int, epsilon: float) -> float:
+def delta_by_outcomes(sigma, moved, releases, epsilon):
     """Return δ at ε of releases of one count that a unit moves by some records, summed over all outcomes."""
     reach = math.ceil(14 * sigma) + moved
-    outcomes: IntArray = np.arange(-reach, reach + 1)
+    outcomes = np.arange(-reach, reach + 1)
     law = np.exp(-((outcomes / sigma) ** 2) / 2)
     law /= law.sum()
     one = other = np.ones(1)
@@ -83,10 +81,10 @@ def test_pld_holds_a_series_together_in_which_a_unit_moves_two_counts_at_most(sq
 
 
 @pytest.fixture
-def scheme(universe_of) -> Callable[..., Scheme]:
+def scheme(universe_of):
     """Return the maker of what a release of four areas measures, with other keys of the spec."""
 
-    def make(by: str, **keys: object) -> Scheme:
+    def make(by, **keys):
         tree = universe_of([[("a", "1"), ("a", "2"), ("b", "1"), ("b", "2")]], (0, 0)).tree
         plain = {"unit": "one", "neighbours": "add_remove", "max_records_per_unit": 1, "delta": 1e-6, "accountant": by}
         return scheme_of(PrivacyKeys(**(plain | keys)), tree, tree, MECHANISMS["inftda"], "opendp")
@@ -99,10 +97,9 @@ def test_a_series_states_what_its_charges_hold_beside_a_measured_total(scheme, r
     """Also of one release, whose own statement is less: a ledger does not know which of its measurements is the total."""
     measured = scheme("pld", epsilon=1.0, neighbours="substitution", exact_records_per_unit=False)
     guarantee = guarantee_of(measured)
+    every = product(range(releases), enumerate(guarantee.measurements))
     charges = [
-        Charge(f"release {number}", level, "released", of.rho, of.sigma, of.l2_sensitivity_squared)
-        for number in range(releases)
-        for level, of in enumerate(guarantee.measurements)
+        Charge(f"release {n}", k, "released", of.rho, of.sigma, of.l2_sensitivity_squared) for n, (k, of) in every
     ]
     stated = epsilon_of_series(guarantee, releases, 1e-6)
     assert holds_together(charges, {"pld"}, stated * (1 + 1e-9), 1e-6)
@@ -114,7 +111,7 @@ def test_noise_that_an_accountant_thinks_enough_is_checked(scheme, monkeypatch, 
     """An accountant that errs in ρ by a thousandth, upwards, has its noise refused; downwards, it is granted."""
     right = ACCOUNTANTS[by]
 
-    def erring(factor: Fraction) -> None:
+    def erring(factor):
         wrong = replace(right, largest_rho=lambda *given: factor * right.largest_rho(*given))
         monkeypatch.setitem(ACCOUNTANTS, by, wrong)
 
@@ -136,7 +133,7 @@ def test_an_epsilon_that_an_accountant_states_is_checked(scheme, monkeypatch, by
     """An accountant that errs in ε by a thousandth, downwards, is refused; upwards, what it states is stated."""
     right = cache(ACCOUNTANTS[by].least_epsilon)
 
-    def erring(factor: float) -> None:
+    def erring(factor):
         wrong = replace(ACCOUNTANTS[by], least_epsilon=lambda *given: factor * right(*given))
         monkeypatch.setitem(ACCOUNTANTS, by, wrong)
 
@@ -158,7 +155,7 @@ def test_what_was_computed_is_remembered_by_the_next_process(scheme, monkeypatch
     """A second process plans the same noise and composes nothing, unless what is kept cannot be read or is of another version."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
 
-    def planned_anew() -> Guarantee:
+    def planned_anew():
         return _as_a_new_process(monkeypatch, lambda: guarantee_of(scheme("pld", epsilon=0.125)))
 
     first = planned_anew()
@@ -187,7 +184,7 @@ def test_noise_that_is_remembered_wrongly_is_not_charged(scheme, monkeypatch, tm
     _as_a_new_process(monkeypatch, lambda: guarantee_of(asked)).check()
 
 
-def _as_a_new_process(monkeypatch, make: Callable[[], Guarantee]) -> Guarantee:
+def _as_a_new_process(monkeypatch, make):
     """Return what is made where nothing of this process is remembered."""
     monkeypatch.setattr(pld, "_remembered", {})
     pld.pld_rho.cache_clear()

@@ -1,10 +1,7 @@
 """The noise of a plan: how ε is shared, which law `auto` takes, what it costs in the cap, and what other ε would be worth."""
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ from flows.forecast.answer import plan_answer
 from flows.forecast.worth import further_releases, worth_at_three
 from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside, releases_within, standing_of
 from flows.planning.guarantee import epsilon_of_series, holds_together
-from flows.planning.plan import Plan
 from flows.specification.sections.privacy import Target
 from storage.errors import UsageError
 from storage.ledger.spending import Spending
@@ -24,22 +20,18 @@ from tasks.mechanisms import MECHANISMS
 from tasks.unbiased.task import Unbiased
 from tests.support.keys import ABSENT, features_of, planned_of
 
-PLANNED = Callable[..., Plan]
 FIVE = ["a", "b", "c", "d"]  # and the total
 
 
 @pytest.fixture
-def planned(tmp_path: Path, own_home: Path) -> PLANNED:
+def planned(tmp_path, own_home):
     """Return what makes plans of so many features of two values each, with a law and other keys that a test gives."""
 
-    def plan(law: str = "", features: Any = FIVE, **keys: Any) -> Plan:
+    def plan(law="", features=FIVE, **keys):
         noise = {"noise.law": law} if law else {}
         changes = {key.replace("__", "."): value for key, value in keys.items()}
-        return planned_of(
-            tmp_path,
-            features_of(features if isinstance(features, dict) else dict.fromkeys(features, 2)),
-            noise | changes,
-        )
+        features = features if isinstance(features, dict) else dict.fromkeys(features, 2)
+        return planned_of(tmp_path, features_of(features), noise | changes)
 
     return plan
 
@@ -139,10 +131,8 @@ def test_a_plan_states_what_either_law_costs(planned, capsys):
 def test_a_target_is_met_with_the_least_epsilon(planned, mechanism):
     """The bound of the level is the error that is asked for, and a little less ε does not reach it."""
     target = {"level": "c", "max_error": 90, "confidence": 0.95}
-    plan, of_gaussian, auto = (
-        planned(law, privacy__epsilon=ABSENT, privacy__target=target, mechanism=mechanism)
-        for law in ("laplace", "gaussian", "auto")
-    )
+    laws, keys = ("laplace", "gaussian", "auto"), {"privacy__epsilon": ABSENT, "privacy__target": target}
+    plan, of_gaussian, auto = (planned(law, **keys, mechanism=mechanism) for law in laws)
     assert (plan.levels[3].bound or 91) <= 90
     less = planned("laplace", privacy__epsilon=plan.guarantee.epsilon * (1 - 1e-9), mechanism=mechanism)
     assert (less.levels[3].bound or 0) > 90
@@ -212,7 +202,7 @@ def test_every_mechanism_with_noise_on_any_cell_has_both_laws():
 
 # what other ε would be worth -----------------------------------------------------------------------------------------
 
-KINDS: dict[str, dict[str, Any]] = {
+KINDS = {
     "inftda": {},
     "inftda with Laplace noise": {"noise__law": "laplace"},
     "unbiased": {"mechanism": "unbiased_tree"},
@@ -222,7 +212,7 @@ KINDS: dict[str, dict[str, Any]] = {
 CAP = cap_of(10.0, 1e-5)
 
 
-def of_two(planned: PLANNED, epsilon: float = 1.0, **changes: Any) -> Plan:
+def of_two(planned, epsilon=1.0, **changes):
     """Return the plan of a small release of two features at an ε."""
     features = {"home": 3, "age": {"ordered": 20}}
     return planned(features=features, **{"privacy__epsilon": epsilon, "privacy__delta": 1e-6} | changes)
@@ -259,7 +249,6 @@ def test_of_twenty_counts_nineteen_are_within(planned):
         )
         assert outside <= 0.05 * (1 + 1e-9)
         assert less > 0.05 * (1 - 1e-2)
-        assert past
         assert (terms.possible_cells or math.inf) * hardly / 2 <= 1
 
 

@@ -1,17 +1,14 @@
 """Which cells of a tree a plan measures: what the spec asks for, and what follows from public sizes."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flows.forecast.answer import plan_answer
-from flows.planning.plan import Plan
 from storage.errors import SpecError
 from tasks.mechanisms import MECHANISMS, measuring
 from tasks.validate.size import expected_cells
-from tests.support.keys import ABSENT, PRIVACY, Keys, features_of, planned_of
+from tests.support.keys import ABSENT, PRIVACY, features_of, planned_of
 from tests.support.universe import universe_of
 
 pytestmark = pytest.mark.usefixtures("own_home")
@@ -23,13 +20,13 @@ VIEWS = {"release.views": "margins"}
 TABLE = {"noise.sampler": "table"}
 
 
-def keys_of(codes: int = 8) -> Keys:
+def keys_of(codes=8):
     """Return the keys of a spec of two ordered axes with so many codes each, which are refined in turns."""
     axes = features_of(dict.fromkeys("ab", 1), hierarchy={name: {"ordered": codes} for name in "ab"})
     return axes | {"mechanism": "inftda_reconciled", "privacy": PRIVACY | {"accountant": "zcdp"}}
 
 
-def plan_of(folder: Path, codes: int = 8, **changes: Any) -> Plan:
+def plan_of(folder, codes=8, **changes):
     """Return the plan of such a spec with changes."""
     return planned_of(folder, keys_of(codes), changes)
 
@@ -91,6 +88,4 @@ def test_the_forecast_counts_all_cells(tmp_path):
         assert [of.nonzero for of in above] == [of.nonzero for of in plain]
     plans = [plan_of(tmp_path, 500, measure=measure, expected_total=1000) for measure in ("all", "survivors")]
     every, surviving = (plan_answer(plan).disk for plan in plans)
-    assert every is not None
-    assert surviving is not None
     assert every.shards > 2 * surviving.shards

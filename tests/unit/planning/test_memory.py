@@ -1,22 +1,19 @@
 """What a release may take of the machine: how much memory, on how many cores, and what does not fit."""
 
 import os
-from pathlib import Path
 
 import polars as pl
 import pytest
 
 import flows.planning.scheme
 import tasks.work.capacity
-from flows.planning.plan import Plan
 from flows.specification.sections.run import LEAST_MEMORY
 from storage.errors import SpecError
 from storage.mailbox.cluster_file import CLUSTER
 from storage.releases.terms import RunTerms
 from tasks.tree.branches import most_cells
 from tasks.work.capacity import cores, default_memory, memory_of
-from tasks.work.order import Order
-from tasks.work.stage import Outcome, memory_of_branch, running_remotely
+from tasks.work.stage import memory_of_branch, running_remotely
 from tests.support.certificates import write_cluster_file
 from tests.support.keys import features_of, planned_of
 
@@ -24,14 +21,14 @@ AREAS = 900_000  # below one node: 256 MB are for 800,000 cells at most, on one 
 
 
 @pytest.fixture
-def flat(tmp_path: Path, own_home: Path) -> Path:
+def flat(tmp_path, own_home):
     """Return a folder with a codebook of one level, all areas of which lie in the one node above."""
     codes = pl.int_range(AREAS, eager=True).cast(pl.String).str.zfill(6)
     pl.DataFrame({"area": codes}).write_parquet(tmp_path / "codebook.parquet")
     return tmp_path
 
 
-def planned(folder: Path, **run: object) -> Plan:
+def planned(folder, **run):
     """Return the plan of a release of these areas with a section `run`."""
     areas = features_of({"area": {"table": "codebook.parquet", "levels": ["area"]}})
     return planned_of(folder, areas, {"privacy.accountant": "zcdp", "run": run})
@@ -53,14 +50,14 @@ class Workers:
 
     width, branches = 3, 12
 
-    def __init__(self, memory: int) -> None:
+    def __init__(self, memory):
         self.memory = memory
 
-    def takes(self, order: Order) -> bool:
+    def takes(self, order):
         """Say that planning asks for nothing to be carried out."""
         raise AssertionError(order)
 
-    def run(self, order: Order) -> Outcome:
+    def run(self, order):
         """Say the same."""
         raise AssertionError(order)
 

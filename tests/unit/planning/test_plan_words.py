@@ -3,23 +3,20 @@
 import html
 import json
 import re
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flows.api import plan_page
-from tests.support.keys import ABSENT, Keys, changed, features_of, paths_of
+from tests.support.keys import ABSENT, changed, features_of, paths_of
 from tests.support.spec import SPEC, spec_in
 
 CODEBOOK = "region,province,municipality\nr1,r1p1,r1p1m1\nr1,r1p1,r1p1m2\nr1,r1p2,r1p2m1\nr2,r2p1,r2p1m1\n"
-TRIPS: Keys = changed(SPEC, {"privacy.epsilon": 1.0})
+TRIPS = changed(SPEC, {"privacy.epsilon": 1.0})
 AGES = features_of({"age": {"ordered": 101}}, mechanism="unbiased_tree")
 
 
 @pytest.fixture(autouse=True)
-def _tables(tmp_path: Path, own_home: Path) -> None:
+def _tables(tmp_path, own_home):
     """Let there be tables of trips and of people, and a store of the test's own."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "trips.csv").write_text("home,work,people\n")
@@ -27,7 +24,7 @@ def _tables(tmp_path: Path, own_home: Path) -> None:
     (tmp_path / "people.csv").write_text("age\n")
 
 
-def page_of(folder: Path, keys: Keys, changes: Mapping[str, object] | None = None) -> tuple[str, str, dict[str, Any]]:
+def page_of(folder, keys, changes=None):
     """Return the page of a plan, its text as a reader sees it, and the approval in it."""
     page = plan_page(spec_in(folder, changed(keys, changes or {})))
     body = page.split("<body>")[1].split("<script")[0]
@@ -108,9 +105,8 @@ def test_synthetic_records_are_not_called_nobodys(tmp_path):
 def test_the_table_of_the_fingerprint_states_what_is_hashed(tmp_path):
     """Everything that the fingerprint covers is a row of the table, in full, and nothing else is one."""
     page, _, stated = page_of(tmp_path, TRIPS, {"expected_total": 3000})
-    table = (
-        page.split("What the fingerprint covers, in full</span></caption>")[1].split("</table>")[0].replace("<wbr>", "")
-    )
+    covered = page.split("What the fingerprint covers, in full</span></caption>")[1]
+    table = covered.split("</table>")[0].replace("<wbr>", "")
     rows = dict(re.findall(r'<th scope="row">(.*?)</th><td><code>(.*?)</code></td>', table))
     paths = [*paths_of(stated)]
     leaves = [path for path in paths if not any(other.startswith(f"{path}.") for other in paths)]

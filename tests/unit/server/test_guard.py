@@ -6,7 +6,6 @@ import sqlite3
 import stat
 from contextlib import closing
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ OWN = "127.0.0.1:4200"
 
 def asked(headers, kind="http", names=OF_THIS_MACHINE):
     """Return the status that a request gets, or the code with which a websocket is closed; 200 where it is passed on."""
-    sent: list[dict[str, Any]] = []
+    sent = []
 
     async def app(scope, receive, send):
         sent.append({"status": 200})
@@ -67,9 +66,8 @@ def test_a_proxy_has_a_name_of_its_own(monkeypatch):
 def people(*numbers, login="/bin/bash"):
     """Return users of these numbers, and those that every machine has."""
     there = [(0, "/bin/bash"), (33, "/usr/sbin/nologin"), (65534, "/usr/sbin/nologin")]
-    return [
-        SimpleNamespace(pw_uid=number, pw_shell=of) for number, of in [*there, *((each, login) for each in numbers)]
-    ]
+    every = [*there, *((each, login) for each in numbers)]
+    return [SimpleNamespace(pw_uid=number, pw_shell=of) for number, of in every]
 
 
 def test_a_password_is_kept_for_the_commands_of_this_store(tmp_path, monkeypatch):
@@ -85,7 +83,6 @@ def test_a_password_is_kept_for_the_commands_of_this_store(tmp_path, monkeypatch
         monkeypatch.setattr(pwd, "getpwall", lambda users=users: users)
         assert (auth_of_up(None) or "").startswith("trellis:") == bool(stored_auth()) == has_one
     path, first = tmp_path / "auth", auth_of_up(asked=True)
-    assert first
     assert len(first) > 32
     path.chmod(0o644)
     assert auth_of_up(asked=True) == first == stored_auth()

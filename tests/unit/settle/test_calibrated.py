@@ -10,24 +10,20 @@ from hypothesis import strategies as st
 
 from tasks.settle.margins import balanced, settle_axis, share_out, swapped
 from tasks.settle.overlapping import Grouping, settle_overlapping
-from tasks.tree.axis import Axis, IntArray, axis_from_codebook
+from tasks.tree.axis import axis_from_codebook
 
 
-def axis_of(shape: list[list[int]]) -> Axis:
+def axis_of(shape):
     """Return an axis of three levels, whose areas have so many areas each."""
-    rows = [
-        (f"{one:02}", f"{one:02}{two:02}", f"{one:02}{two:02}{three:02}")
-        for one, areas in enumerate(shape)
-        for two, parts in enumerate(areas)
-        for three in range(parts)
-    ]
+    parts = [(one, two, of) for one, areas in enumerate(shape) for two, of in enumerate(areas)]
+    rows = [(f"{a:02}", f"{a:02}{b:02}", f"{a:02}{b:02}{c:02}") for a, b, of in parts for c in range(of)]
     return axis_from_codebook("home", pl.DataFrame(rows, ["county", "town", "ward"], orient="row"))
 
 
 shapes = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=3)
 
 
-def sums(axis: Axis, fine: int, coarse: int, counts: IntArray) -> IntArray:
+def sums(axis, fine, coarse, counts):
     """Return what the totals of a level add up to at a coarser one."""
     found = np.zeros(axis.areas(coarse), dtype=np.int64)
     np.add.at(found, axis.ancestors(np.arange(axis.areas(fine)), fine, coarse), counts)
@@ -69,7 +65,7 @@ def test_levels_of_an_axis_inform_each_other():
 families = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=5), min_size=1, max_size=6)
 
 
-def numbered(counts: list[list[int]]) -> tuple[IntArray, IntArray, IntArray]:
+def numbered(counts):
     """Return the counts of families as one array, with where each begins, and the family of each."""
     sizes = [len(family) for family in counts]
     flat = np.array([count for family in counts for count in family], dtype=np.int64)

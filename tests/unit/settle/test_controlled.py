@@ -65,9 +65,8 @@ def test_programs_find_what_enumeration_finds():
     for _ in range(250):
         leaves = int(random.integers(3, 10))
         values = random.integers(0, 14, leaves) / random.choice([2, 3, 4, 7])
-        cells = [
-            random.integers(0, random.integers(2, 4), leaves).astype(np.int32) for _ in range(random.integers(3, 6))
-        ]
+        parts = [random.integers(2, 4) for _ in range(random.integers(3, 6))]
+        cells = [random.integers(0, of, leaves).astype(np.int32) for of in parts]
         possible = is_possible(values, cells)
         impossible += not possible
         assert is_controlled(rounded(values, *cells)) == possible

@@ -5,14 +5,14 @@ import pytest
 from flows.specification.file import expand_variables, faults_of
 from flows.specification.starters.starter import starter
 from storage.errors import InputError
-from tasks.ingest.sources.databases import Relation, fault_of_url, relation_at
+from tasks.ingest.sources.databases import fault_of_url, relation_at
 from tasks.ingest.sources.locations import matrix_at, published_location, shapes_at, table_at
 
 _OF_LIBPQ = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
 
 
 @pytest.fixture(autouse=True)
-def _without_libpq(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_libpq(monkeypatch):
     """Let the environment say nothing of a server."""
     for name in _OF_LIBPQ:
         monkeypatch.delenv(name, raising=False)
@@ -48,7 +48,6 @@ def test_a_table_is_recognised_by_names_as_the_server_reads_them(location, place
     """Names without quotes are in lower case, others as they stand; the place and the location lead back; a variable may hold it."""
     found = relation_at("input.table", location)
     assert found.at_place().place == place
-    assert isinstance(found, Relation)
     assert relation_at("input.table", found.location) == found
     server, _, inner = location.rpartition("::")
     monkeypatch.setenv("SERVER", server)  # is no path, which would be made absolute
@@ -70,10 +69,8 @@ def test_the_environment_names_what_a_location_leaves_out(monkeypatch):
 
 def test_queries_are_the_same_by_their_text():
     """Another text is another place, and no part of it is in the place; the query stands in the location, which is not published."""
-    one, same, other = (
-        relation_at("input.table", f"postgresql://h/d::{query}")
-        for query in ("SELECT 'secret'", " SELECT 'secret' ;", "SELECT 'other'")
-    )
+    queries = ("SELECT 'secret'", " SELECT 'secret' ;", "SELECT 'other'")
+    one, same, other = (relation_at("input.table", f"postgresql://h/d::{query}") for query in queries)
     assert one.is_same(same)
     assert not one.is_same(other)
     assert "secret" not in one.at_place().place
@@ -129,9 +126,8 @@ def test_other_servers_are_refused(tmp_path):
             table_at("input.table", location, tmp_path)
         assert "pw" not in str(refused.value)
     for at, what in ((matrix_at, "Matrices"), (shapes_at, "Boundaries")):
-        with pytest.raises(
-            InputError, match=r"^a\.key must be a file that ends in .*begins with postgresql:"
-        ) as refused:
+        told = r"^a\.key must be a file that ends in .*begins with postgresql:"
+        with pytest.raises(InputError, match=told) as refused:
             at("a.key", "postgresql://host/d::a.b", tmp_path)
         assert refused.value.hint.startswith(f"{what} come from files only.")
         assert "or a table" not in str(refused.value)

@@ -3,8 +3,6 @@
 import re
 from itertools import cycle
 from math import inf, nan
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -15,14 +13,13 @@ from flows.specification.file import load_spec
 from storage.errors import TrellisError
 from tests.support.ages import SPEC as AGES
 from tests.support.households import SPEC as HOMES
-from tests.support.keys import ABSENT, EDUCATION, Keys, changed, features_of
+from tests.support.keys import ABSENT, EDUCATION, changed, features_of
 from tests.support.keys import ADULT as ADULT_BY_RHO
 from tests.support.spec import SPEC as TRIPS
 from tests.support.spec import spec_in
 from tests.support.town import NAMES, Town, mode_of, modes
 
 PLANTED = 777_001  # a count of the confidential table
-END = {"table": "zones.csv", "levels": ["district", "zone"]}
 CODEBOOK = TRIPS["hierarchy"]
 TOWN = Town.keys(Town.__new__(Town), release__views={"one": {"from": "zone"}})
 TURNS = changed(TOWN, {"derived": ABSENT, "release.order": ["from", "to"]})
@@ -69,7 +66,7 @@ TABLES = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """Return a folder with the tables of all specs, one count of which must not show."""
     folder = tmp_path_factory.mktemp("town")
     Town(folder, [("A1", "A2", 3), ("A2", "A2", PLANTED)])
@@ -79,10 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-Row = tuple[Keys, Keys, str, str]  # a valid spec, what is changed of it, the key that is told, and words
-
-
-def of(keys: Keys, key: str, said: str, *values: object, **also: Any) -> list[Row]:
+def of(keys, key, said, *values, **also):
     """Return that each value of a key is refused by this key, and with other changes that `also` has as `changes`."""
     return [(keys, also.get("changes", {}) | {key: value}, key, said) for value in values]
 
@@ -104,18 +98,14 @@ OF_LEVELS = "region, province, municipality"
 MARKS = ["FILL IN", "fill in", "FILL IN (ask the owner)", "FILL IN: one person", "FILL_IN", "fill  in", "<FILL IN>"]
 NEEDED = ["name", "dataset", "input", "hierarchy", "hierarchy.levels", "privacy", "privacy.unit", "privacy.neighbours"]
 NEEDED += ["privacy.max_records_per_unit", "privacy.delta", "budget.epsilon", "input.table", "input.origin", "release.tree"]  # fmt: skip
-NEEDED += [
-    "output",
-    "mechanism",
-    "public_data",
-    "privacy.split",
-]  # which may be left out, and have no meaning without a value
+# which may be left out, and have no meaning without a value
+NEEDED += ["output", "mechanism", "public_data", "privacy.split"]
 MARKED = [*NEEDED, "title", "input.count", "input.unit", "hierarchy.table", "release.finest"]  # fmt: skip
 MARKED += ["privacy.epsilon", "privacy.distinct", "expected_total"]
 DAILY = {"schedule.cron": "0 3 1 * *"}
 DAILY_KEYS = {"cron": "0 3 1 * *"}
 ONCE_A_DAY = "must run at most once a day, because the id of a release holds the day; "
-OF_TRIPS: list[Row] = [
+OF_TRIPS = [  # each row: a valid spec, what is changed of it, the key that is told, and words
     # what is undecided: a mark in place of a value, or no value where there must be one
     *[row for key, mark in zip(MARKED, cycle(MARKS), strict=False) for row in of(TRIPS, key, f"{key} is undecided.", mark)],
     *of(TRIPS, "title", "title is undecided.", *MARKS),
@@ -228,7 +218,7 @@ OF_TRIPS: list[Row] = [
 FEATURES = ADULT["input"]["features"]
 
 
-def added(name: str) -> Keys:
+def added(name):
     """Return what adds a feature to the domains and the order of the others."""
     return {f"hierarchy.{name}": [1], ORDER: [*FEATURES, name]}
 
@@ -246,7 +236,7 @@ LAPLACE = {"noise.law": "laplace"}
 ORDER = "release.order"
 ALONE = {"mechanism": "stability_histogram"}
 TWO_COLUMNS = "would give two columns of the published tables the name"
-OF_FEATURES: list[Row] = [
+OF_FEATURES = [
     (ADULT, {"input.origin": "home"}, "input.destination", "must be given"),
     *of(ADULT, "hierarchy.sex", "must list its codes by table and levels,", *({"from": of} for of in NO_CODES)),
     *of(ADULT, "hierarchy.sex.from.bins", "two numbers or more, from the smallest", [5], [5, 1], [1, 1], changes=TAKEN),
@@ -330,7 +320,7 @@ NAMED = {"input.features": ["origin"], "hierarchy.mode": ABSENT}
 BESIDE = {"input.features": ["origin_region"], "hierarchy.mode": ABSENT, "hierarchy.origin_region": [1]}
 FOR_EACH = "must have an entry for each axis (origin, destination, mode)"
 HIDDEN = {"hierarchy.mode": {"levels": ["mode"]}, "mechanism": "stability_histogram"}
-OF_BOTH: list[Row] = [
+OF_BOTH = [
     (BY_MODE, NAMED, "input.features", "must not name origin beside input.origin"),
     (BY_MODE, BESIDE, "input.features", f"{TWO_COLUMNS} origin_region"),
     *of(BY_MODE, "input.destination", "must be given", ABSENT),
@@ -357,7 +347,7 @@ AND_PURPOSE = {
     "release": {"order": ["hour", "from", "to", "purpose"]},
 }
 HOURS = "must be one of input.features (from, hour, to), got hours. Did you mean hour?"
-OF_A_FLEET: list[Row] = [
+OF_A_FLEET = [
     *of(FLEET, "utility.fleet.period", HOURS, "hours"),
     *of(FLEET, "utility.fleet.origin", "Did you mean from?", "fro"),
     (FLEET, {"utility.fleet.origin": "hour"}, IN_FLEET, "another feature for period, origin and destination each"),
@@ -397,7 +387,7 @@ ITS_OWN = "must have a name of its own"
 NOT_ITS_OWN = ["from", "TO", "from_zone", "a/b", "a b", "count", "Low", "HIGH", "simultaneous_low", "signal"]
 NOT_ITS_OWN += ["Variance", "noisy_count", "age_1"]
 AGE = {"input.features": ["from", "to", "age"], "hierarchy.age": {"ordered": 10}, ORDER: ["from", "to", "age"]}
-OF_VIEWS: list[Row] = [
+OF_VIEWS = [
     *of(TOWN, VIEWS, "must be given with mechanism cbdp", ABSENT, changes={"derived": ABSENT}),
     *of(TOWN, VIEWS, "must not be empty.", {}),
     *of(TOWN, VIEWS, "margins", "margin"),

@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -50,7 +49,7 @@ def test_what_is_left_out_of_a_fleet_is_filled_in(given, keys, origin, destinati
     assert file.published() == parse_spec(bare, Path("spec.yaml")).published()
 
 
-def planned(folder: Path, finest: Any) -> Any:
+def planned(folder, finest):
     """Return the tree of a plan with matrices."""
     (folder / "data").mkdir()
     areas = [(f"r{n // 6}", f"p{n // 3}", f"m{n:02}") for n in range(12)]

@@ -1,22 +1,20 @@
 """The spec: what a person may write, how it is read, and what of it is published."""
 
-from collections.abc import Callable
 from functools import reduce
 from operator import attrgetter, getitem
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from flows.specification.file import SpecFile, faults_of, is_same_spec, load_spec, parse_spec, parse_target
+from flows.specification.file import faults_of, is_same_spec, load_spec, parse_spec, parse_target
 from flows.specification.keys import Spec
 from flows.specification.sections.input import Input
 from flows.specification.sections.privacy import PrivacyKeys
 from storage.errors import SpecError, UsageError
-from tests.support.keys import ABSENT, ADULT, Keys, changed, paths_of
+from tests.support.keys import ABSENT, ADULT, changed, paths_of
 
 EXAMPLE = """\
 name: rhode-island-commuting
@@ -30,7 +28,7 @@ budget: {epsilon: 10.0, delta: 1.0e-7}
 expected_total: 400000
 output: out
 """
-KEYS: Keys = yaml.safe_load(EXAMPLE)
+KEYS = yaml.safe_load(EXAMPLE)
 LEVELS = ["cty", "trct", "bgrp", "tabblk2010"]
 CODEBOOK = {"table": "codebook.csv", "levels": LEVELS}
 PER_END = {"origin": CODEBOOK, "destination": {"table": "work.csv", "levels": ["region", "plant"]}}
@@ -38,12 +36,12 @@ ENDS = {"hierarchy": PER_END, "release.finest": {"origin": "trct", "destination"
 
 
 @pytest.fixture
-def load(tmp_path: Path) -> Callable[[Keys | str | bytes], SpecFile]:
+def load(tmp_path):
     """Return what writes a spec and loads it."""
     return lambda written: load_from(tmp_path / "specs", written)
 
 
-def load_from(folder: Path, written: Keys | str | bytes) -> SpecFile:
+def load_from(folder, written):
     """Write a spec and load it."""
     folder.mkdir(exist_ok=True)
     text = yaml.safe_dump(written, sort_keys=False) if isinstance(written, dict) else written
@@ -64,7 +62,7 @@ def test_example_loads(load):
         assert load(KEYS | {"name": name}).spec.name == name
 
 
-DEFAULTS: dict[str, Any] = {
+DEFAULTS = {
     **dict.fromkeys(("budget", "same_people_as", "expected_total", "supersedes", "priority")),
     **dict.fromkeys(("input.count", "input.unit", "release.csv", "release.order")),
     **dict.fromkeys(("privacy.exact_records_per_unit", "privacy.distinct", "privacy.accountant")),

@@ -3,9 +3,7 @@
 import importlib
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from flows.cli import main as cli
-from flows.specification.explanations import Model, explanation, section_of
+from flows.specification.explanations import explanation, section_of
 from flows.specification.file import parse_spec
 from flows.specification.keys import Spec
 from flows.specification.sections.input import MOST_FEATURES
@@ -133,13 +131,13 @@ with pytest.MonkeyPatch.context() as patched:
 DEEP = "home_region,home_town,work_region,work_town,trips"
 
 
-def table(folder: Path, header: str, rows: str = "") -> str:
+def table(folder, header, rows=""):
     """Write a table with a header and return where it is."""
     (folder / "table.csv").write_text(f"{header}\n{rows}", encoding="utf-8")
     return str(folder / "table.csv")
 
 
-def paths_of(model: Model, above: str = "") -> Iterator[tuple[Model, str, str]]:
+def paths_of(model, above=""):
     """Yield the class, the key and its whole path for every key of a spec, sections and what is in them."""
     for key, info in model.model_fields.items():
         yield model, key, f"{above}{key}"
@@ -238,18 +236,6 @@ def test_what_is_not_known_is_to_decide(header, tmp_path):
     assert f"For example: {' or '.join(UNKNOWN[header])}\n" in begun.spec
     assert "no trips? Write features:" in begun.spec
     assert parse_spec(decided(begun.spec), tmp_path / "spec.yaml").spec.input.features is None
-
-
-@pytest.mark.parametrize("every_key", [False, True])
-@pytest.mark.parametrize("header", ["home,work,person_id", "PERNO,HHNO,OTAZ,DTAZ", "card,user,sex,age", "home,work"])
-def test_a_starter_says_what_follows_for_unit_and_limit(header, every_key, tmp_path):
-    """With a unit, ingest drops records beyond the limit; of several, which one is to decide; without one, nobody checks the limit."""
-    begun = starter(table(tmp_path, header), tmp_path, every_key=every_key)
-    units = begun.columns.units
-    assert ("input.unit" in marked_in(yaml.safe_load(begun.spec))) == (len(units) > 1)
-    assert all(f"For example: {' or '.join(units)}" in begun.spec for _ in units[1:])
-    assert begun.spec.count("drawn at random, and drops the others") == bool(units)
-    assert begun.spec.count("it is your promise, and ingest cuts nothing") == (not units)
 
 
 @pytest.mark.parametrize(("codebook", "levels"), [
@@ -356,7 +342,7 @@ def test_keys_that_are_left_out_may_be_given(tmp_path):
     lines = re.sub(rf"(?m){FILL_IN} # .*For example: (.+?)(?: or .+)?$", r"\1", begun).splitlines()
     refused, tried = set(), set()
 
-    def section_line(at: int, indent: str) -> str:
+    def section_line(at, indent):
         return next(line for line in reversed(lines[:at]) if re.match(rf"{indent[2:]}#?\w", line))
 
     for at, line in enumerate(lines):
@@ -449,7 +435,7 @@ def test_what_is_no_table_is_refused_in_words(name, tmp_path, capsys):
 # the JSON Schema -----------------------------------------------------------------------------------------------------
 
 
-ALSO: list[dict[str, Any]] = [
+ALSO = [
     {"release": SPEC["release"] | {"csv": "every_level", "records": True, "noisy_counts": False}},
     {"run": {"prefect": "off", "max_memory": "4GB", "workers": "processes"}},
     {"privacy": SPEC["privacy"] | {"split": [0.5, 0.5], "distinct": "province"}},
@@ -461,7 +447,7 @@ ALSO: list[dict[str, Any]] = [
         "day": {"ordered": {"first": "2024-01-01", "last": "2024-12-31"}, "calendar": ["month"]},
     }},
 ]  # fmt: skip
-WRONG: list[dict[str, Any]] = [
+WRONG = [
     {"mechanism": "inftdaa"},
     {"mechanisms": "inftda"},
     {"privacy": SPEC["privacy"] | {"epsilon": "much"}},
@@ -487,12 +473,3 @@ def test_what_is_misspelt_is_not(keys):
     if "mechanism" not in keys:
         with pytest.raises(SpecError):
             parse_spec(yaml.safe_dump(SPEC | keys), Path("spec.yaml"))
-
-
-def test_every_key_is_explained():
-    """Whoever hovers over a key reads what it is for."""
-    sections = [SPECS_SCHEMA.schema, *SPECS_SCHEMA.schema["$defs"].values()]
-    sections += [option for section in sections for option in section.get("anyOf", ())]
-    keys = {key: of for section in sections for key, of in section.get("properties", {}).items()}
-    assert len(keys) > 40
-    assert [key for key, of in keys.items() if len(of.get("description", "")) < 6] == []

@@ -18,7 +18,7 @@ from flows.planning.budget import abandon, agreed_terms, declare, raise_cap, res
 from flows.planning.composition import composed_epsilon, standing_of
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
-from storage.ledger.books import Books, Cap
+from storage.ledger.books import Books
 from storage.ledger.events import advance, head, note, read_books
 from storage.ledger.recognition import Columns, Content, RecognisedTable, keep_recognised
 from storage.ledger.spending import Spending
@@ -106,12 +106,12 @@ class LedgerInAnyOrder(stateful.RuleBasedStateMachine):
         folder = self.place.enter_context(TemporaryDirectory())
         self.place.enter_context(pytest.MonkeyPatch.context()).setenv("TRELLIS_HOME", folder)
         self.con = self.opened.enter_context(store())
-        self.made: dict[str, Modelled] = {}
-        self.caps: dict[str, Cap] = {}
-        self.datasets: list[str] = []
-        self.events: list[str] = []
-        self.standings: list[tuple[float, Fraction]] = []  # of every event that records one
-        self.stated: dict[str, Fraction] = {}  # what the last of them leaves some people
+        self.made = {}
+        self.caps = {}
+        self.datasets = []
+        self.events = []
+        self.standings = []  # of every event that records one
+        self.stated = {}  # what the last of them leaves some people
         self.asked = 0
 
     def composed(self, people, cap, *plus):
@@ -318,9 +318,8 @@ class LedgerInAnyOrder(stateful.RuleBasedStateMachine):
             claimed = [made.dataset for made in self.made.values() if made.people == people and not made.series]
             assert account.unprotected == [f"the total of {dataset}" for dataset in dict.fromkeys(claimed)]
         held = {key: charge for account in books.accounts.values() for key, charge in account.charges.items()}
-        assert {key: (charge.state, charge.rho) for key, charge in held.items()} == {
-            (release, level): charge for release, made in self.made.items() for level, charge in made.levels.items()
-        }
+        charged = {(release, level): of for release, made in self.made.items() for level, of in made.levels.items()}
+        assert {key: (charge.state, charge.rho) for key, charge in held.items()} == charged
 
     @stateful.invariant()
     def chain_is_whole(self):
@@ -328,17 +327,16 @@ class LedgerInAnyOrder(stateful.RuleBasedStateMachine):
         events = read_chain(self.con)
         assert [event["event"] for event in events] == self.events
         stated = [event["standing"] for event in events if "standing" in event]
-        assert [standing["epsilon"] for standing in stated] == pytest.approx(
-            [epsilon for epsilon, _ in self.standings], rel=1e-9
-        )
+        epsilons = [epsilon for epsilon, _ in self.standings]
+        assert [standing["epsilon"] for standing in stated] == pytest.approx(epsilons, rel=1e-9)
         assert [Fraction(standing["left_rho"]) for standing in stated] == [left for _, left in self.standings]
 
         self.keeps_the_laws(events)
 
     def keeps_the_laws(self, events):
         """Read without the code: nothing is drawn before it is charged, charged twice, or uncapped but by a raise."""
-        state_of: dict[tuple[str, int], str] = {}
-        caps: dict[str, float] = {}
+        state_of = {}
+        caps = {}
         for event in events:
             kind, dataset = event["event"], event.get("dataset", "")
             if kind == "reserved":

@@ -80,9 +80,8 @@ def test_a_shard_with_one_other_byte_is_refused(data):
         whole = path.read_bytes()
         position = data.draw(st.integers(0, len(whole) - 1))
         other = bytes([whole[position] ^ data.draw(st.integers(1, 255))])
-        altered = data.draw(
-            st.sampled_from([whole[:position] + other + whole[position + 1 :], whole[:position], whole + other])
-        )
+        wrong = [whole[:position] + other + whole[position + 1 :], whole[:position], whole + other]
+        altered = data.draw(st.sampled_from(wrong))
         path.write_bytes(altered)
         with pytest.raises(StoreError, match=r"shard\.parquet is not what was sealed\."):
             read_shard(path, sha256)

@@ -7,7 +7,7 @@ from itertools import count, product
 import duckdb
 import pytest
 
-from storage.database.connections import Connection, store, transaction
+from storage.database.connections import store, transaction
 from storage.database.schema import STEPS
 from storage.errors import SealedAlready, StoreError
 from storage.releases.shards import (
@@ -26,7 +26,7 @@ PLACE = (7, "b00")
 OTHERS = [("one", (7, "b01")), ("one", (6, "b00")), ("other", PLACE)]
 
 
-def states(con: Connection, release_id: str, place: tuple[int, str] = PLACE) -> list[str]:
+def states(con, release_id, place=PLACE):
     """Return the states of the turns of a place, and check that they have no gap."""
     turns = [turn for turn in list_turns(con, release_id) if (turn.level, turn.branch) == place]
     assert [turn.turn for turn in turns] == [*range(len(turns))]
@@ -64,18 +64,14 @@ EVENTS = [
 
 @dataclass(frozen=True)
 class World:
-    """A place that is measured elsewhere: what is committed at home, and what lies in the mailbox.
-
-    In a turn somebody claims it, draws and puts a shard, and returns its hash; each of that may come late, when the turn was given up
-    long ago. There are two executions of each order, since whatever sends orders may run one twice.
-    """
+    """A place that is measured elsewhere: two executions of each order claim, draw, put and return a hash, each perhaps after the turn was given up."""
 
     states: tuple[str, ...] = ()
     sealed: tuple[int, str] | None = None  # the turn and what was sealed; None before
     claims: tuple[int | None, ...] = NOTHING  # by turn, which execution may draw; None before one claims it
     shards: tuple[str | None, ...] = NOTHING  # by turn, what lies in the mailbox; None before
 
-    def check(self) -> None:
+    def check(self):
         """Check what holds whatever has happened: the four parts of the proof."""
         assert self.states.count(CLOSED) == (self.sealed is not None)
         assert self.states.count(OPEN) <= 1
@@ -86,7 +82,7 @@ class World:
         for claim, shard in zip(self.claims, self.shards, strict=True):
             assert shard is None or shard.endswith(f"by {claim}")
 
-    def after(self, con: Connection, release_id: str, event: tuple[str, int, int]) -> "World":
+    def after(self, con, release_id, event):
         """Return the world after something has happened that can, or has been tried; home acts by the functions of the store."""
         what, turn, execution = event
         claims, shards = [*self.claims], [*self.shards]
@@ -112,7 +108,7 @@ class World:
         sealed = (seal.turn, seal.sha256) if seal else None
         return World(tuple(states(con, release_id)), sealed, tuple(claims), tuple(shards))
 
-    def _write(self, con: Connection, release_id: str) -> None:
+    def _write(self, con, release_id):
         for turn, state in enumerate(self.states):
             con.execute("INSERT INTO turns VALUES (?, ?, ?, ?, ?)", [release_id, *PLACE, turn, state])
         if self.sealed:

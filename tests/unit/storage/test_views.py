@@ -9,20 +9,14 @@ from storage.counts.published import level_views
 names = st.text(st.sampled_from("aAb_ß\"'- "), max_size=12) | st.sampled_from(["all", "to", "a_to_b", "x" * 80])
 
 
-def ends(*levels: tuple[str | None, str | None]) -> list[dict[str, str | None]]:
+def ends(*levels):
     """Return the axes of levels of trips."""
     return [{"origin": origin, "destination": destination} for origin, destination in levels]
 
 
-FEATURES: list[dict[str, str | None]] = [
-    {"area": None, "school": None, "sex": "sex"},
-    {"area": "area", "school": "grade", "sex": "sex"},
-]
+FEATURES = [{"area": None, "school": None, "sex": "sex"}, {"area": "area", "school": "grade", "sex": "sex"}]
 
-BY_SEX: list[dict[str, str | None]] = [
-    {"origin": None, "destination": None, "sex": "sex"},
-    {"origin": "cty", "destination": None, "sex": "sex"},
-]
+BY_SEX = [{"origin": None, "destination": None, "sex": "sex"}, {"origin": "cty", "destination": None, "sex": "sex"}]
 
 
 @pytest.mark.parametrize(("levels", "taken", "views"), [

@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 from tasks.tree.axis import axis_from_codebook, numbered
 from tasks.tree.frontier import Frontier, cell_counts, expand, joined, nodes_above, sums_of_children
 from tasks.tree.order import Tree
-from tests.support.universe import Node, Universe, universes
+from tests.support.universe import universes
 
 COUNTS = st.integers(-2, 2)
 
 
-def listed(frontier: Frontier) -> list[tuple[int, ...]]:
+def listed(frontier):
     """Return the areas of every node, in order."""
     return list(zip(*(areas.tolist() for areas in frontier.areas), strict=True))
 
 
-def counted(frontier: Frontier) -> dict[tuple[int, ...], int]:
+def counted(frontier):
     """Return the counts by areas."""
     return dict(zip(listed(frontier), frontier.counts.tolist(), strict=True))
 
 
-def leaves_of(universe: Universe, counts: list[int]) -> Frontier:
+def leaves_of(universe, counts):
     """Return the leaves whose count is not 0, in the order of the tree."""
     leaves = universe.nodes(universe.tree.depth)
     kept = [(universe.areas(leaf), count) for leaf, count in zip(leaves, counts, strict=True) if count]
@@ -67,14 +67,14 @@ def test_sums_are_those_of_all_leaves_below_and_zero_has_no_row(universe, data):
         below = Frontier(level, areas, np.array([count for _, count in found], dtype=np.int64))
 
 
-def paths_of(nodes: list[Node], axis: int, depth: int) -> pl.DataFrame:
+def paths_of(nodes, axis, depth):
     """Return the codes that some leaves have on an axis, a column per level."""
     return pl.DataFrame(
         [node[axis] for node in nodes], schema=[(f"level_{level}", pl.String) for level in range(depth)], orient="row"
     )
 
 
-def paths_in(tree: Tree, nodes: Frontier) -> list[Node]:
+def paths_in(tree, nodes):
     """Return, per axis, the codes of every node and of the areas that hold it."""
     reached = tree.axis_levels(nodes.level)
     of_axes = [
@@ -103,6 +103,5 @@ def test_numbers_of_kept_leaves_tell_their_codes_and_nothing_else(universe, data
     above = nodes
     for level in reversed(range(tree.depth)):
         above = joined(level, [nodes[:0], *sums_of_children(alone, level, [above])])
-        assert paths_in(alone, above) == universe.sort(
-            {universe.node(leaf, level) for leaf in kept or leaves[: not level]}, level
-        )
+        there = {universe.node(leaf, level) for leaf in kept or leaves[: not level]}
+        assert paths_in(alone, above) == universe.sort(there, level)

@@ -129,10 +129,7 @@ def test_noise_follows_neighbours_and_records(folder):
 
 @pytest.mark.parametrize("views", [None, CROSSING])
 def test_levels_are_sums_and_without_noise_the_table(views, folder):
-    """With hardly any noise every baseline returns the true counts of every level and view.
-
-    However much there is, leaves of nested groupings are whole and above zero, and every level is their sum.
-    """
+    """With hardly any noise every baseline returns the true counts of every level and view; with any, levels are sums of whole leaves from 0 on."""
     comparison = compare(folder, list(BASELINES), views, (0.1, 200.0))
     for entry in comparison.entries:
         levels = entry.try_on(comparison.table).released
@@ -280,12 +277,10 @@ def test_targets_share_the_budget_of_a_comparison(tmp_path):
 def test_what_does_not_add_up_is_counted(tmp_path):
     """Noisy nodes break sums, and counts below 0 are violations too; whatever is settled has neither."""
     comparison = compare_ages(tmp_path, ["binary_tree", "gaussian", "cascade", "inftda"], at=0.1)
-    found = {
-        entry.name: [row["violations"] for row in trials_of(comparison, entry, [1, 2])] for entry in comparison.entries
-    }
-    negative = [
-        int((nodes.counts < 0).sum()) for nodes in entry_of(comparison, "gaussian").try_on(comparison.table).released
-    ]
+    rows = {entry.name: trials_of(comparison, entry, [1, 2]) for entry in comparison.entries}
+    found = {name: [row["violations"] for row in of] for name, of in rows.items()}
+    released = entry_of(comparison, "gaussian").try_on(comparison.table).released
+    negative = [int((nodes.counts < 0).sum()) for nodes in released]
     assert len(found["binary_tree"]) == 10
     assert sum(found["binary_tree"]) > 10
     assert sum(found["inftda"]) == 0

@@ -1,13 +1,11 @@
 """Comparisons of group sizes: every mechanism on a public table, with the measures of the paper."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from flows.console.comparison_view import show_comparison
 from flows.specification.file import load_spec
-from flows.trials.comparison import Comparison, make_comparison
+from flows.trials.comparison import make_comparison
 from flows.trials.sizes import emd_of_level
 from storage.errors import UsageError
 from tasks.laws import samplers
@@ -19,7 +17,6 @@ from tests.support.households import EXACT, LISTED, PRIVACY, draw_homes, true_si
 from tests.support.seeded_bits import SeededBits
 
 RELAXED = {"sizes_direct_relaxed", "sizes_cumulative_relaxed"}
-Make = Callable[..., Comparison]
 
 
 @pytest.fixture

@@ -1,12 +1,13 @@
-"""What is compared, without a server: every mechanism on features, measures of the leaves, and what cannot be tried."""
+"""What is compared, without a server: every mechanism on features and on made-up tables, measures of the leaves, and what cannot be tried."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 
+from flows.api import compare
 from flows.cli.arguments import json_object
 from flows.cli.runs import new_folder
 from flows.console.comparison_view import show_comparison
@@ -14,17 +15,23 @@ from flows.planning.plan import make_plan
 from flows.run.reservation import new_release, reserve_release
 from flows.specification.file import load_spec
 from flows.trials.comparison import MEASURES, comparison_answer, make_comparison
+from flows.trials.made_up import made_up_of, made_up_table
 from flows.trials.measures import utility_rows
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, UsageError
 from storage.ledger.events import advance
+from tasks.ingest.sources.files import FileTable
 from tasks.mechanisms import MECHANISMS
 from tasks.pages.comparison import comparison_page
+from tasks.pages.trial_results import MadeUp
+from tasks.synthesize import like
 from tasks.validate.utility import UTILITIES
 from tests.support.comparisons import answer_of, rows_of
+from tests.support.households import LISTED, draw_homes, write_tables
+from tests.support.households import SPEC as HOMES
 from tests.support.keys import PRIVACY as OF_PEOPLE
 from tests.support.keys import features_of
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 
 PRIVACY = OF_PEOPLE | {"neighbours": "substitution", "accountant": "zcdp"}
 KEYS = features_of({"colour": 3, "size": 4}, public_data=True, privacy=PRIVACY)
@@ -35,8 +42,7 @@ def spec_at(folder, **keys):
     generator = np.random.default_rng(6)
     table = {"colour": generator.integers(0, 3, 500), "size": generator.integers(0, 4, 500)}
     pl.DataFrame(table).write_csv(folder / "people.csv")
-    (folder / "spec.yaml").write_text(yaml.safe_dump(KEYS | keys))
-    return folder / "spec.yaml"
+    return spec_in(folder, KEYS | keys)
 
 
 @pytest.mark.thorough
@@ -89,10 +95,7 @@ def test_a_comparison_takes_no_other_ones_place(tmp_path):
 
 
 def test_what_cannot_be_tried_is_told(tmp_path):
-    """A mechanism that refuses the universe is left out with its reason; where it is the only one, nothing is compared.
-
-    Where one cannot be tried at one ε, it is at the others, and the reason names the ε.
-    """
+    """What a mechanism cannot do, at one ε or at all, is left out with its reason; where it is the only one, nothing is compared."""
     spec = load_spec(spec_at(tmp_path, hierarchy={"colour": {"values": 30_000}, "size": {"values": 30_000}}))
     comparison = make_comparison(spec, ["inftda", "gaussian"], [1.0], runs=1)
     assert [entry.name for entry in comparison.entries] == ["inftda"]
@@ -143,8 +146,7 @@ def test_a_table_that_was_charged_is_compared_only_if_that_release_said_it_may_b
     specs = []
     for name in ("people.csv", "linked.csv"):
         keys = KEYS | {"dataset": "another", "input": KEYS["input"] | {"table": name}}
-        (tmp_path / f"of_{name}.yaml").write_text(yaml.safe_dump(keys))
-        specs.append(load_spec(tmp_path / f"of_{name}.yaml"))
+        specs.append(load_spec(spec_in(tmp_path, keys, f"of_{name}.yaml")))
     with store() as con:
         advance(con, charged.id, 1, "void")  # of two levels: the other one is still charged
     for spec in specs if not said_public else []:
@@ -194,8 +196,7 @@ def trips_at(folder, **keys):
         "public_data": True,
         "utility": {"fleet": {"period": "period", "minutes": 15, "capacity": 4, "durations": "minutes.csv"}},
     }
-    (folder / "spec.yaml").write_text(yaml.safe_dump({key: of for key, of in (spec | keys).items() if of is not None}))
-    return folder / "spec.yaml"
+    return spec_in(folder, {key: of for key, of in (spec | keys).items() if of is not None})
 
 
 def test_tables_that_do_not_fit_are_refused_before_any_trial(tmp_path):
@@ -218,10 +219,7 @@ def test_tables_that_do_not_fit_are_refused_before_any_trial(tmp_path):
 
 
 def test_a_measure_of_ones_own_has_its_keys_and_tables(tmp_path, monkeypatch, capsys):
-    """A function that is added to the table gets its section: keys as written, tables read as text, and listed codes in order.
-
-    A number that no run has is null in JSON and in the rows, and a dash in the terminal and on the page.
-    """
+    """A function that is added to the table gets its section: keys as written, tables read as text, listed codes in order, and null for no number."""
     seen = []
 
     def own(tree, true, released, terms):
@@ -244,3 +242,132 @@ def test_a_measure_of_ones_own_has_its_keys_and_tables(tmp_path, monkeypatch, ca
     show_comparison(answer)
     assert "–" in capsys.readouterr().out.split("utility own")[1].split("what a release")[0]
     assert "<td>–</td>" in comparison_page(answer)
+
+
+ORDERED = {"age": {"ordered": 12}, "hour": {"ordered": 6}}
+MODES = {"by_mode": {"mode": "mode"}, "by_zone": {"from": "zone"}}
+ZONES = {"table": "zones.csv", "levels": ["district", "zone"]}
+SHAPES = {
+    "features": features_of({"from": ZONES, "mode": 3}, noise={"sampler": "table"}),
+    "views": features_of({"from": ZONES, "to": ZONES, "mode": 3}, mechanism="cbdp", noise={"sampler": "table"})
+    | {"release": {"order": ["from", "to", "mode"], "views": MODES}},
+    "a grid": features_of(ORDERED, mechanism="unbiased_tree", noise={"sampler": "table"})
+    | {"release": {"grid": ["age", "hour"]}},
+    "trips": SPEC
+    | {"hierarchy": ZONES, "release": {"tree": "origin", "finest": "zone"}, "noise": {"sampler": "table"}},
+    "sizes": HOMES | {"noise": {"sampler": "table"}},
+    "sizes within a list": HOMES | LISTED | {"noise": {"sampler": "table"}},
+}
+TRIED = {
+    "a grid": ["unbiased_tree", "inftda"], "sizes": (), "sizes within a list": (), "views": ["cbdp", "inftda_shrunk"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return a folder with public tables alone; whoever opens the confidential one, were it there, fails."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    write_tables(tmp_path, draw_homes(50))
+    (tmp_path / "people.csv").unlink()
+    numbers = np.arange(12)
+    zones = {"district": numbers // 4, "zone": numbers}
+    pl.DataFrame(zones).with_columns(pl.all().cast(pl.String).str.zfill(2)).write_csv(tmp_path / "zones.csv")
+    for way in (FileTable.rows, FileTable.sha256):
+
+        def closed(table, *given, _way=way, **named):
+            assert table.field != "input.table"
+            return _way(table, *given, **named)
+
+        monkeypatch.setattr(FileTable, way.__name__, closed)
+    return tmp_path
+
+
+def compared(folder, shape, total=900, skew=None, **keys):
+    """Return a comparison on a table like that of a spec."""
+    file = load_spec(spec_in(folder, SHAPES[shape] | keys))
+    made_up = made_up_of(file.spec, like=True, total=total, skew=skew)
+    return make_comparison(file, TRIED.get(shape, ["inftda"]), [1.0], 2, (), made_up)
+
+
+def drawn(comparison):
+    """Yield the areas and counts of the made-up table."""
+    leaves = comparison.true_levels[-1]
+    return ([*of] for of in (*leaves.areas, leaves.counts))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_is_made_up_without_the_table(folder, shape):
+    """It is not there; where it is, it is not opened, and nothing depends on it. The answer and the page say that the table is made up."""
+    comparison = compared(folder, shape)
+    without = [*drawn(comparison)]
+    for name in ("people.csv", "data/trips.csv"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("no,table,of,this,spec\n")
+    assert [*drawn(compared(folder, shape))] == without
+    answer = answer_of(comparison, 2)
+    assert answer.made_up == MadeUp(900, 2.0)
+    assert answer.results
+    assert answer.verdicts[0].leads["leaves"].best
+    assert "made-up table like" in comparison_page(answer)
+    assert "of the public table" not in comparison_page(answer)
+    tree = comparison.table.tree
+    assert all(axis.areas(level) for axis in tree.axes for level in range(axis.depth + 1))
+
+
+def test_the_terminal_and_python_say_that_it_is_made_up(folder, capsys):
+    """The first line is about the table, and the last but one is the verdict; Python has the same choices."""
+    show_comparison(answer_of(compared(folder, "features"), 2))
+    said = capsys.readouterr().out
+    assert said.startswith("made up: the table was drawn at random")
+    from_python = compare(folder / "spec.yaml", ["inftda"], [1.0], runs=1, like=True, total=900)
+    assert from_python.made_up == MadeUp(900, 2.0)
+    assert "verdict: At ε = 1, only inftda was tried" in said
+
+
+def test_it_has_as_many_records_as_are_asked_for_and_the_skew_is_that_of_its_cells(folder):
+    """The total is that of the option, before that of the spec; without skew all cells are alike, and with it few have most."""
+    assert compared(folder, "trips", 5_000, 0.0, expected_total=77).true_levels[0].counts.tolist() == [5_000]
+    assert compared(folder, "trips", None, expected_total=77).true_levels[0].counts.tolist() == [77]
+    largest = [compared(folder, "trips", 100_000, skew).true_levels[-1].counts.max() for skew in (0.0, 1.0, 2.0)]
+    even = 100_000 / 144
+    assert largest[0] < even + 6 * even**0.5
+    assert largest[0] < largest[1] < largest[2]
+
+
+def test_logarithms_of_expected_counts_have_the_skew(folder, monkeypatch):
+    """Over many leaves their σ is that which was asked for, drawn at once or axis by axis; a list gives each region its groups."""
+    codes = {"a": {"values": 300}, "b": {"values": 300}}
+    keys = features_of(codes, expected_total=10**9)
+    plan = make_plan(replace(load_spec(spec_in(folder, keys)), is_closed=True))  # its table stays closed
+    logs = np.log(made_up_table(plan, MadeUp(10**9, 1.5)).levels[-1].true_counts)
+    assert np.std(logs) == pytest.approx(1.5, rel=0.1)
+    monkeypatch.setattr(like, "MOST_DRAWN", 10)
+    one = made_up_table(plan, MadeUp(200_000, 1.5))
+    assert one.levels[0].true_counts.tolist() == [200_000]
+    per_code = np.bincount(one.levels[-1].areas[0], one.levels[-1].true_counts, 300)
+    assert np.std(np.log(per_code[per_code > 30])) > 0.7
+    listed = compared(folder, "sizes within a list")
+    groups = listed.table.groups
+    sizes = listed.true_levels[-1]
+    assert np.bincount(sizes.areas[0], sizes.counts, len(groups)).tolist() == groups.tolist()
+
+
+def test_what_cannot_be_made_up_is_refused(folder):
+    """Nobody says how many records there are, numbers out of range, codes that only the records have; and a table that is read must be there."""
+    for total, skew, said in (
+        (None, None, "--total must be given, since the spec has no expected_total"),
+        (0, None, "--total must be from 1"),
+        (9, -1.0, "--skew must be from 0 to 6"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            compared(folder, "features", total, skew)
+    keys = features_of({"mode": {"levels": ["mode"]}}, mechanism="stability_histogram", noise={"law": "laplace"})
+    spec = load_spec(spec_in(folder, keys)).spec
+    with pytest.raises(SpecError, match=r"hierarchy\.mode must have a codebook for --like") as refused:
+        made_up_of(spec, like=True, total=9, skew=None)
+    assert refused.value.field == "hierarchy.mode"
+    with pytest.raises(UsageError, match="--skew must be left out without --like"):
+        made_up_of(spec, like=False, total=None, skew=1.0)
+    path = spec_in(folder, SHAPES["features"] | {"public_data": True})
+    with pytest.raises(InputError, match=r"input\.table"):
+        make_comparison(load_spec(path), ["inftda"], [1.0], 1)

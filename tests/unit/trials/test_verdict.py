@@ -1,5 +1,7 @@
 """The verdict of a comparison: who leads in leaves, margins and ranges, by how much, and what limits that."""
 
+from itertools import combinations, product
+
 import numpy as np
 import polars as pl
 import pytest
@@ -102,13 +104,8 @@ def test_margins_and_ranges_are_those_of_a_brute_force():
         for name, totals in (("age", apart.sum(axis=(0, 2))), ("hour", apart.sum(axis=(0, 1))))
     }
     rectangles = apart.sum(axis=0)
-    every = [
-        abs(rectangles[i:j, k:m].sum())
-        for i in range(5)
-        for j in range(i + 1, 6)
-        for k in range(4)
-        for m in range(k + 1, 5)
-    ]
+    starts, ends = (list(combinations(range(size), 2)) for size in (6, 5))
+    every = [abs(rectangles[i:j, k:m].sum()) for (i, j), (k, m) in product(starts, ends)]
     said = ranges(tree, *tables, UtilityTerms())
     assert said.pop("age × hour") == pytest.approx(np.mean(every), abs=5 * np.std(every) / np.sqrt(RECTANGLES))
     assert said == pytest.approx(by_brute_force)

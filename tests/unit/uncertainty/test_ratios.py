@@ -67,10 +67,7 @@ def test_the_ends_are_those_of_all_shares_that_are_allowed(part, whole, one, oth
 
 @pytest.mark.parametrize("is_inside", [True, False])
 def test_shares_are_covered(is_inside):
-    """Of 300 draws of all noise, the interval of the share covers it in 90% less 4.75 standard errors at least.
-
-    An interval by a third of the bound does not: the check can fail.
-    """
+    """Of 300 draws of all noise, the interval of the share covers it in 90% less 4.75 standard errors at least; one by a third of the bound does not."""
     reach, draw, runs = reach_of(((6.0, 2),), ((6.0, 5),), ALPHA, is_inside=is_inside), sampler_of("gaussian", 11), 300
     part, rest = (draw(np.zeros(of * runs, dtype=np.int64), 6.0).reshape(runs, of).sum(axis=1) for of in (2, 5))
     hits = np.zeros(2)

@@ -72,7 +72,7 @@ def test_rows_keep_the_promise_whoever_chooses_how_many_and_which(family, cells)
     assert missed.mean() > 0.1 / 3  # or the intervals would be wider than they must
 
 
-def normal(log_tail: float) -> int:
+def normal(log_tail):
     """Return how far normal noise goes with a probability of at most exp(log_tail), on a grid of whole numbers."""
     return ceil(-5 * ndtri_exp(log_tail))
 
@@ -139,7 +139,7 @@ def test_counts_far_above_the_noise_are_marked(rule):
 BETA = RISK / (2 * len(LOG_TAILS))
 
 
-def at_most(below: int, cells: int) -> int:
+def at_most(below, cells):
     """Return how many rows above every margin may be noise, with as many noisy counts below every margin."""
     seen = BeyondMargins(np.full(len(LOG_TAILS), below), np.zeros(len(LOG_TAILS), dtype=np.int64))
     return seen.at_most(cells, cells)
@@ -149,9 +149,8 @@ def test_parts_add_up():
     """Whether cells are added in parts or at once makes no difference; rows are never more than there are."""
     noisy = np.rint(np.random.default_rng(4).normal(0, 6, 400)).astype(np.int64)
     margins = [LevelNoise(GAUSSIAN, 6.0).quantile(log_tail) for log_tail in LOG_TAILS]
-    parts, whole = (
-        reduce(add, [beyond(part, part[part > 3], margins) for part in np.array_split(noisy, into)]) for into in (4, 1)
-    )
+    parts, whole = (np.array_split(noisy, into) for into in (4, 1))
+    parts, whole = (reduce(add, [beyond(part, part[part > 3], margins) for part in of]) for of in (parts, whole))
     assert (parts.below.tolist(), parts.within.tolist()) == (whole.below.tolist(), whole.within.tolist())
     assert BeyondMargins(whole.below, whole.within * 0 + 7).at_most(400, 5) == 5
 

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree, alternate
 from tasks.validate.size import bytes_of_formats
@@ -18,7 +17,7 @@ def nodes_of(universe, level, counts):
     """Return every node of a level, with its count, in the order of the tree."""
     nodes = universe.nodes(level)
     areas = [universe.areas(node) for node in nodes]
-    columns: tuple[IntArray, ...] = tuple(np.array(column, dtype=np.int64) for column in zip(*areas, strict=True))
+    columns = tuple(np.array(column, dtype=np.int64) for column in zip(*areas, strict=True))
     return Frontier(level, columns, np.array(counts[: len(nodes)], dtype=np.int64))
 
 

@@ -141,10 +141,8 @@ def tree_of(periods):
 def leaves(tree, *rows):
     """Return leaves by their codes, from, to and when, and their counts."""
     finest = {axis.name: axis.codes[-1].to_list() for axis in tree.axes}
-    columns = [
-        np.array([finest[name].index(row[place]) for row in rows], dtype=np.int64)
-        for name, place in (("to", 1), ("from", 0), ("when", 2))
-    ]
+    places = (("to", 1), ("from", 0), ("when", 2))
+    columns = [np.array([finest[name].index(row[at]) for row in rows], dtype=np.int64) for name, at in places]
     return Frontier(tree.depth, tuple(columns), np.array([row[3] for row in rows], dtype=np.int64))
 
 

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Sequence
 from itertools import pairwise, product
 
 import numpy as np
@@ -70,9 +69,8 @@ def test_shapes_lie_in_one_plane_in_the_order_of_the_areas():
     shapes = Shapes({("home", 1): frame(NORTH), ("home", 2): frame(TOWNS)})
     keys, found = drawn_shapes(shapes, {("home", 1): paths(NORTH), ("home", 2): paths(TOWNS, ("a", "2"))}, ROOM)
     assert keys == {("home", 1): "home 1", ("home", 2): "home 2"}
-    assert {(of["width"], of["height"]) for of in found.values()} == {
-        (WIDTH, math.ceil(WIDTH / 2 / math.cos(math.radians(61))))
-    }
+    height = math.ceil(WIDTH / 2 / math.cos(math.radians(61)))
+    assert {(of["width"], of["height"]) for of in found.values()} == {(WIDTH, height)}
     counties, towns = found["home 1"], found["home 2"]
     assert read(counties["d"][0]).bounds[::2] == (0, WIDTH / 2)
     assert read(counties["d"][1]).bounds[::2] == (WIDTH / 2, WIDTH)
@@ -124,7 +122,7 @@ def test_paths_have_as_many_corners_as_there_is_room_for(most):
     shapes = Shapes({("home", 1): frame(circles), ("home", 2): frame(small)})
     keys, found = drawn_shapes(shapes, places, most)
     assert (("home", 2) in keys) == (most > 1_500)
-    texts: Sequence[str] = [path for of in found.values() for path in of["d"]]
+    texts = [path for of in found.values() for path in of["d"]]
     assert sum(map(len, texts)) <= most
     assert all(read(path).area > 0.5 * math.pi * (WIDTH / 23) ** 2 for path in found["home 1"]["d"])
     assert drawn_shapes(shapes, places, most) == (keys, found)

@@ -1,7 +1,6 @@
 """What readers are told: (ε, δ) in words, held to every decision of a reader over releases small enough to list, and names."""
 
 import math
-from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -12,23 +11,21 @@ from hypothesis import strategies as st
 from tasks.words import protection
 from tasks.words.levels import about, axes_called, level_called, place, title_of
 
-Law = Sequence[float]  # the probability of each possible release
 
-
-def randomised_response(epsilon: float, delta: float) -> tuple[Law, Law]:
+def randomised_response(epsilon, delta):
     """Return the releases of two tables: with probability δ the truth in the open, otherwise a coin that is biased to it."""
     truth = math.exp(epsilon) / (1 + math.exp(epsilon))
     told, lied = (1 - delta) * truth, (1 - delta) * (1 - truth)
     return (delta, told, lied, 0.0), (0.0, lied, told, delta)
 
 
-def best_guess(one: Law, other: Law) -> float:
+def best_guess(one, other):
     """Return how often the best of all readers is right, of two tables that are equally likely."""
     readers = (np.array(reader) for reader in product((True, False), repeat=len(one)))
     return max(float(np.where(says_one, one, other).sum() / 2) for says_one in readers)
 
 
-def stronger(one: Law, other: Law, belief: float, prior: float = 0.5) -> float:
+def stronger(one, other, belief, prior=0.5):
     """Return how likely a reader comes to believe more strongly in the first table, where it is the true one."""
     both, most = zip(one, other, strict=True), belief * (1 + 1e-12)
     return sum(p for p, q in both if p and p * prior / (p * prior + q * (1 - prior)) > most)
@@ -102,9 +99,8 @@ def test_the_words_say_which_tables_are_told_apart():
 
 
 ONE = {"hierarchy": {"table": "areas.csv", "levels": ["cty", "trct"], "called": {"cty": "county"}}}
-COUNTY, BRANCH = (
-    {"levels": [level], "called": {level: word}} for level, word in (("cty", "county"), ("nace", "branch"))
-)
+WORDS = (("cty", "county"), ("nace", "branch"))
+COUNTY, BRANCH = ({"levels": [level], "called": {level: word}} for level, word in WORDS)
 PER_END = {"hierarchy": {"origin": COUNTY, "destination": {"levels": ["cty"]}}}
 PER_FEATURE = {"hierarchy": {"job": BRANCH, "sex": ["f", "m"], "age": {"ordered": 3}}}
 

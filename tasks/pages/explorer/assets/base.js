@@ -78,7 +78,7 @@ function ifSure(ofRows) {
 function judged({ count, low, high, exact, signal, ofRows }) {
   const sure = ifSure(ofRows);
   if (exact) return ["sure", counted(count), "This number is published exactly. It has no noise."];
-  if (low === null || low === undefined) return ["unknown", counted(count), "No interval can be stated for this number."];
+  if (low === null || low === undefined) return ["unknown", counted(count), "This page states no interval of this number."];
   if (low <= 0) {
     const reason = signal === true ? "stands out among the rows of its level, but its own range reaches 0" : "is too small to be told from noise";
     return ["noise", "Too small to say", `This number ${reason}: the true number may be 0, and is at most ${number(high)}, ${sure}.`];

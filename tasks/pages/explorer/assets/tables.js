@@ -1,6 +1,7 @@
 // The tables of the page, and what they answer about areas of each axis: everything, one area, or several.
 
 import { data } from "./base.js";
+import { quantileOfSum } from "./noise.js";
 
 const tables = new Map(data.tables.map((table) => [table.at.join(), table]));
 
@@ -91,6 +92,13 @@ export function fewest(axis, level, areas) {
   return set;
 }
 
+/** Return the areas of a level that contain some areas of another or lie in them. */
+function areasAt(axis, level, areas, to) {
+  let found = areas;
+  for (let at = level; at > to; at -= 1) found = at > 1 ? [...new Set(found.map((area) => data.axes[axis].levels[at - 1].parent[area]))] : [0];
+  return to > level ? within(axis, level, found, to) : found;
+}
+
 /** Return areas of a level as those of a finer one. */
 export function within(axis, level, areas, finer) {
   let found = areas;
@@ -140,45 +148,114 @@ export function answerTo(sets, ofRow = false) {
   return answerOfCell(table, sets.map((set) => set?.[0].areas[0] ?? 0), ofRow);
 }
 
-const NOT_HERE = "This page states no interval of this sum. `trellis query` may.";
+const NOT_HERE = "`trellis query` may state one.";
+
+const { sums } = data;
+const alpha = 1 - data.release.confidence;
 
 /** Return the places of all cells of a box in its table. */
 function placesIn({ table, areas }) {
   return areas.reduce((before, own, axis) => before.flatMap((number) => own.map((area) => number * sizeOf(axis, table.at[axis]) + area)), [0]).map((number) => placeOfNumber(table, number));
 }
 
-/**
- * Return the margin of the noise of some draws, where some sums share the probability; null where it is not listed. More draws and sums stand
- * for fewer, unless it is about as much that is asked for.
- */
-function marginOf(part, draws, sums, about = false) {
-  const { draws: listed, z } = data.sums.margins[part];
-  const share = data.sums.shares.findIndex((many) => many >= sums);
-  const place = listed.findIndex((many) => many >= draws);
-  if (draws === 0) return 0;
-  if (share < 0 || place < 0) return null;
-  return about ? z[share][place] * Math.sqrt(draws / listed[place]) : z[share][place];
-}
-
-/** Return what is known of a box: its count, and of what was measured of it the sum, its draws, and the most that dropped cells above it count. */
+/** Return what is known of a box: its count, and of what was measured of it the sum, its draws, and how many there could have been. */
 function known(box) {
-  const { table } = box;
+  const { count, measured, exact } = box.table;
   const places = placesIn(box);
-  const add = (values) => places.reduce((sum, place) => sum + (values[place] ?? 0), 0);
-  const count = add(table.count);
-  if (!table.measured) return { count, isExact: table.exact };
-  const { part, noisy, draws, possible, under } = table.measured;
-  const many = (of) => (typeof of === "number" ? of * places.length : add(of));
-  const above = new Set(under ? places.flatMap((place) => data.sums.under[under[place]]) : []);
-  const cap = [...above].reduce((sum, cell) => sum + data.sums.dropped[cell], 0);
-  return { count, part, noisy: add(noisy), draws: draws === null ? places.filter((place) => !under?.[place]).length : many(draws), possible: possible && many(possible), cap, isExact: table.exact };
+  const add = (values) => (typeof values === "number" ? values * places.length : places.reduce((sum, place) => sum + (values[place] ?? 0), 0));
+  if (!measured) return { ...box, count: add(count), isExact: exact };
+  const { part, noisy, draws, possible } = measured;
+  return { ...box, count: add(count), part, noisy: add(noisy), draws: add(draws), possible: possible && add(possible), isExact: exact };
 }
 
-/** Return the interval of a box with its count inside, where some boxes share the probability; null where none is known. */
-function intervalOf({ count, part, noisy, draws, cap, isExact }, sums) {
-  if (isExact) return [count, count];
-  const z = part === undefined ? null : marginOf(part, draws, sums);
-  return z === null ? null : [Math.min(Math.max(noisy - z, 0), Math.max(count, 0)), Math.max(Math.max(noisy + z, 0) + cap, count)]; // no true count is below 0
+/** Return an interval with its count inside; no true count is below 0. */
+function around(count, low, high) {
+  return [Math.min(Math.max(low, 0), Math.max(count, 0)), Math.max(high, 0, count)];
+}
+
+/** Return δ, what each level above a box takes of the probability, and what is left for its own level; `tasks/released/sums.py` has the rule. */
+function tailsAt(level, miss) {
+  const noisy = Object.values(sums.noises).filter((noise) => noise).length;
+  const share = noisy > 1 ? miss / 2 / (noisy - 1) : 0;
+  const above = [...Array(level).keys()].filter((at) => sums.noises[at]).length;
+  return [share, Math.log((miss - share * above) / 2)];
+}
+
+/** Return what is measured of a level above a box, each cell with its area of each axis. */
+function cellsAbove(level) {
+  const above = sums.above[level];
+  if (above && !above.areas) {
+    above.sizes = above.at.map((of, axis) => sizeOf(axis, of));
+    above.areas = above.at.map(() => new Int32Array(above.noisy.length));
+    for (let cell = 0; cell < above.noisy.length; cell += 1) {
+      let number = above.cells[cell];
+      for (let axis = above.at.length - 1; axis >= 0; axis -= 1) {
+        above.areas[axis][cell] = number % above.sizes[axis];
+        number = Math.floor(number / above.sizes[axis]);
+      }
+    }
+  }
+  return above;
+}
+
+/** Return the most that the measured cells of a level above a box count together, and the dropped ones among them; null where this page does not hold them. */
+function mostAbove(level, { table, areas }, share) {
+  const above = cellsAbove(level);
+  if (!above) return null;
+  const inside = above.at.map((of, axis) => {
+    const marks = new Uint8Array(above.sizes[axis]);
+    for (const area of areasAt(axis, table.at[axis], areas[axis], of)) marks[area] = 1;
+    return marks;
+  });
+  const possible = inside.reduce((product, marks) => product * marks.reduce((sum, mark) => sum + mark, 0), 1);
+  const met = [...above.noisy.keys()].filter((cell) => inside.every((marks, axis) => marks[above.areas[axis][cell]]));
+  const add = (of) => met.reduce((sum, cell) => sum + of(cell), 0);
+  const noise = sums.noises[level];
+  const isSum = noise && possible > 1 && met.length > 0;
+  const margin = quantileOfSum([[noise, 1]], Math.log(isSum ? share / 2 : share) - Math.log(possible));
+  const cap = (cell) => Math.max(above.noisy[cell] + margin, 0);
+  const most = [add(cap), add((cell) => (above.children[cell] ? 0 : cap(cell)))];
+  if (!isSum) return most;
+  const logTail = Math.log(share / 4);
+  const [own, below] = [[noise, met.length], [sums.noises[level + 1], add((cell) => above.children[cell])]].map((draws) => quantileOfSum([draws], logTail));
+  if (own === null || below === null) return null;
+  const together = add((cell) => above.noisy[cell]) + own;
+  const stayed = add((cell) => above.below[cell]) - below;
+  return [Math.min(most[0], Math.max(together, 0)), Math.min(most[1], Math.max(together - Math.max(stayed, 0), 0))];
+}
+
+/** Return the interval of a box in a tree that was walked; null where this page cannot tell. */
+function intervalBelow(box, miss) {
+  if (box.isExact) return [box.count, box.count];
+  if (box.part === undefined) return null;
+  const [share, logTail] = tailsAt(box.part, miss);
+  const z = quantileOfSum([[sums.noises[box.part], box.draws]], logTail);
+  if (z === null) return null;
+  let [least, dropped] = [Infinity, 0];
+  for (let level = 0; level < box.part; level += 1) {
+    const most = mostAbove(level, box, share);
+    if (!most) return null;
+    least = Math.min(least, dropped + most[0]);
+    dropped += most[1];
+  }
+  return around(box.count, box.noisy - z, Math.min(Math.max(box.noisy + z, 0) + dropped, least));
+}
+
+/** Return the interval of boxes all of whose noise is independent; null where this page cannot tell. */
+function intervalOfAll(boxes) {
+  const count = boxes.reduce((sum, of) => sum + of.count, 0);
+  if (boxes.every((of) => of.isExact)) return [count, count];
+  if (boxes.some((of) => of.part === undefined)) return null;
+  const draws = boxes.map((of) => [sums.noises[of.part], of.draws]);
+  const ofLeaves = [[draws[0][0], listed(draws.reduce((sum, [, many]) => sum + many, 0))]];
+  const z = quantileOfSum(sums.leaves ? ofLeaves : draws, Math.log(alpha / 2));
+  const noisy = boxes.reduce((sum, of) => sum + of.noisy, 0);
+  return z === null ? null : around(count, noisy - z, Math.max(Math.min(Math.max(noisy + z, 0), sums.leaves ? Infinity : sums.total ?? Infinity), count));
+}
+
+/** Return the number of draws for which those of many leaves stand; `sum_margins` in `tasks/uncertainty/intervals.py` has the rule. */
+function listed(draws) {
+  return draws <= 100 ? draws : Math.ceil(Math.exp(Math.ceil(Math.log(draws) / 0.02) * 0.02)) + 1;
 }
 
 /** Return the sum over sets of several areas, as `trellis query` adds them up; null where the page does not hold it. */
@@ -188,22 +265,16 @@ function sumOf(sets) {
   const range = rangeIn(ways.at(-1));
   if (range) return range;
   const found = ways.map((boxes) => boxes.map(known));
-  // where levels are measured one below the other, those that are possible decide how far areas are taken apart
-  const reach = (boxes) => boxes.reduce((sum, of) => sum + (marginOf(of.part, of.possible, boxes.length, true) ?? Infinity), 0);
-  const best = data.sums.walked ? found.filter((boxes) => boxes.every((of) => of.part !== undefined)).toSorted((one, two) => reach(one) - reach(two))[0] : found[0];
-  const boxes = best ?? found[0];
+  // where a tree was walked, the cells that are possible decide how far areas are taken apart
+  const reach = (boxes) => boxes.reduce((sum, { part, possible }) => sum + (quantileOfSum([[sums.noises[part], possible]], tailsAt(part, alpha / boxes.length)[1]) ?? Infinity), 0);
+  const best = sums.above && found.filter((boxes) => boxes.every((of) => of.part !== undefined)).toSorted((one, two) => reach(one) - reach(two))[0];
+  const boxes = best || found[0];
   const count = boxes.reduce((sum, of) => sum + of.count, 0);
   const answer = { count, sd: null, signal: null, exact: boxes.every((of) => of.isExact), low: null, high: null, note: NOT_HERE };
-  const ends = (data.sums.walked ? boxes : addedUp(boxes)).map((of, _, all) => intervalOf(of, all.length));
-  if (ends.some((of) => !of)) return answer;
+  const ends = sums.above ? boxes.map((of) => intervalBelow(of, alpha / boxes.length)) : [intervalOfAll(boxes)];
+  if (ends.includes(null)) return answer;
   const [low, high] = [0, 1].map((end) => ends.reduce((sum, of) => sum + of[end], 0));
-  return { ...answer, note: "", low: Math.min(low, Math.max(count, 0)), high: Math.max(Math.min(high, data.sums.total ?? high), count) };
-}
-
-/** Return boxes with all that was measured in one place as one, since its noise is independent. */
-function addedUp(boxes) {
-  const parts = Map.groupBy(boxes, (of) => of.part);
-  return [...parts.values()].map((of) => of.reduce((one, other) => ({ ...one, count: one.count + other.count, noisy: one.noisy + other.noisy, draws: one.draws + other.draws, cap: one.cap + other.cap, isExact: one.isExact && other.isExact })));
+  return { ...answer, note: "", low, high };
 }
 
 /** Return the answer about a range of one axis, where the page has all of them; null for any other box. */

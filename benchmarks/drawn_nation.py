@@ -58,10 +58,7 @@ def draw_nation(*, areas=ITALY, flows=14_300_000, people=31_000_000, generator):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rings:
-    """Rings of jobs around each section: its municipality, and the rest of its province, its region and the nation.
-
-    A ring is a range of jobs with a hole in it, which holds the rings inside. Jobs are numbered from 0, section by section.
-    """
+    """Rings of jobs around each section, its municipality, province, region and nation: ranges of jobs, numbered from 0, with the next smaller as a hole."""
 
     first_job: IntArray  # the first job of each section, and the number of all jobs, int64, shape (sections + 1,)
     low: IntArray  # the first job of the ring, or of the next smaller ring if it is empty, shape (rings, sections); all below too
@@ -90,11 +87,7 @@ def _draw_rings(parents, generator):
 
 
 def _draw_flows(rings, sections, flows, people, generator):
-    """Return exactly `flows` distinct pairs, home * sections + work, ascending, and their people, >= 1 each.
-
-    The function draws people until they make enough pairs. It then spreads the missing people so that the expected number
-    of a pair is in proportion to how often it was drawn. This keeps the shares in `CLOSENESS`.
-    """
+    """Return exactly `flows` distinct pairs, home * sections + work, ascending, and their people, >= 1 each, whose shares are those of `CLOSENESS`."""
     first_resident = _draw_first(sections, RESIDENTS_SIGMA, generator)
     drawn = pairs = times = np.zeros(0, dtype=np.int64)
     while len(pairs) < flows:
