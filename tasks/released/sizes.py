@@ -380,23 +380,14 @@ class SizesEstimate(Estimate):
             level = len(source.levels) - 1 if box.codes else source.level_of(box)
             count += source.rows_met(source.manifest.levels[level], box).sums(COUNT)
             if box.codes:
-                columns = [self.folder.folder.derived[name] for name in box.codes]
-                view = View(-1, box.levels, dict.fromkeys(box.codes, ""), tuple(columns))
-                found, number, _ = self._in_cells(view)
-                cells = Partition(source.tree, view).cells()
-                inside = np.ones(len(cells), dtype=bool)
-                for own, areas in zip(cells.areas, box.areas, strict=True):
-                    inside &= np.isin(own, areas)
-                for column in columns:
-                    inside &= column.codes.to_numpy()[cells.codes[column.name]] == box.codes[column.name]
-                draws[number] = self._noises[number], int(found.terms[inside].sum()) + draws.get(number, (None, 0))[1]
-                noisy, cap = noisy + int(found.counts[inside].sum()), NO_CAP
-                continue
-            measured, places, number = self._measured_in(level, box, simultaneous=simultaneous)
-            of_box, terms = measured.of_set(places, box.areas[-1] if box.levels[-1] else np.arange(measured.sizes))
-            draws[number] = measured.noise, terms + draws.get(number, (measured.noise, 0))[1]
-            noisy += of_box
-            cap += NO_CAP if measured.groups is None else int(measured.groups[places].sum())
+                of_box, terms, most, number = self._of_codes(box)
+            else:
+                measured, places, number = self._measured_in(level, box, simultaneous=simultaneous)
+                of_box, terms = measured.of_set(places, box.areas[-1] if box.levels[-1] else np.arange(measured.sizes))
+                most = NO_CAP if measured.groups is None else int(measured.groups[places].sum())
+            noise = self._noises[number]
+            draws[number] = noise, terms + draws.get(number, (noise, 0))[1]
+            noisy, cap = noisy + of_box, cap + most
         if simultaneous:
             log_tail -= math.log(sum(part.cells for part in source.levels if not part.summed))
             margin = sum(terms * noise.quantile(log_tail) for noise, terms in draws.values())
@@ -406,6 +397,20 @@ class SizesEstimate(Estimate):
         how = self._how([*draws], sum(terms for _, terms in draws.values()))
         drawn = Drawn(noisy, draws, is_of_cells=False)
         return Answers(count, low, high, np.ones(1, dtype=bool), lambda _: how, drawn=drawn)
+
+    def _of_codes(self, box: Boxes) -> tuple[int, int, int, int]:
+        """Return the noisy number of groups of a single box with codes of derived columns, how many draws it bears, the most that it counts, and where it was measured."""
+        columns = tuple(self.folder.folder.derived[name] for name in box.codes)
+        view = View(-1, box.levels, dict.fromkeys(box.codes, ""), columns)
+        found, number, caps = self._in_cells(view)
+        cells = Partition(self.folder.tree, view).cells()
+        inside = np.ones(len(cells), dtype=bool)
+        for own, areas in zip(cells.areas, box.areas, strict=True):
+            inside &= np.isin(own, areas)
+        for of in columns:
+            inside &= of.codes.to_numpy()[cells.codes[of.name]] == box.codes[of.name]
+        most = sum(caps[inside].tolist())
+        return int(found.counts[inside].sum()), int(found.terms[inside].sum()), min(most, NO_CAP), number
 
     def _measured_in(self, level: int, boxes: Boxes, *, simultaneous: bool) -> tuple[MeasuredSizes, IntArray, int]:
         """Return what was measured of places, the number of the place of each box in it, and the level at which that was.
@@ -420,11 +425,9 @@ class SizesEstimate(Estimate):
             of_all = Boxes(levels, (*boxes.areas[:-1], np.zeros(1, dtype=np.int64)), (*boxes.within[:-1], ()))
             groups = self._groups_in(level, of_all) if source.has_groups else None
             return self._sum_in(boxes, number, groups), np.zeros(1, dtype=np.int64), number
-        areas = (
-            boxes.areas
-            if boxes.within is None
-            else tuple(of.ravel() for of in np.meshgrid(*boxes.areas, indexing="ij"))
-        )
+        areas = boxes.areas
+        if boxes.within is not None:
+            areas = tuple(of.ravel() for of in np.meshgrid(*areas, indexing="ij"))
         places, groups = numbered(tree, levels, areas), None
         if source.has_groups:
             many = math.prod(axis.areas(own) for axis, own in zip(tree.axes[:-1], levels, strict=False))
