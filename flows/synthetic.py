@@ -112,7 +112,7 @@ public_data: true
 input: {<input>}
 hierarchy:
   region: {table: counties.csv, levels: [state, county]}
-release:
+<codes>release:
   group_sizes: {region: county, largest: 20}
 mechanism: group_sizes
 privacy:
@@ -125,11 +125,13 @@ privacy:
 budget: {epsilon: 10.0, delta: 1.0e-7}
 output: out
 """
-HOUSEHOLDS = {  # the name of each spec, and its section input: a row a person; a row a household; with all addresses
+HOUSEHOLDS = {  # the name of each spec, and its section input: a row a person; a row a household; with all addresses; by tenure
     "people": "table: people.csv.gz, group: address",
     "homes": "table: homes.parquet, group: address, count: people",
     "addresses": "table: people.csv.gz, group: address, groups: {table: addresses.csv.gz, levels: county}",
+    "tenure": "table: people.csv.gz, group: address, features: [tenure]",
 }
+TENURES = "  tenure: [own, rent]\n"
 TAXIS_SPEC = """\
 # SYNTHETIC: a city that does not exist, see README.md. What a taxi does in one zone is a group, so that a group lies in one region.
 name: taxis
@@ -387,7 +389,10 @@ def _draw_households(
     for name, table in (("people", drawn.people()), ("addresses", drawn.addresses)):
         table.write_csv(folder / f"{name}.csv.gz", compression="gzip")
     specs = {
-        name: HOUSEHOLDS_SPEC.replace("<name>", name).replace("<input>", given) for name, given in HOUSEHOLDS.items()
+        name: HOUSEHOLDS_SPEC.replace("<name>", name)
+        .replace("<input>", given)
+        .replace("<codes>", TENURES if "features" in given else "")
+        for name, given in HOUSEHOLDS.items()
     }
     tables = (
         "- `people.csv.gz`: a row per person. `homes.parquet`: a row per household, with its people.\n"

@@ -70,7 +70,7 @@ def flat_features(spec: Mapping[str, Any]) -> frozenset[str]:
     """
     of_input, domains = spec.get("input"), domains_of(spec)
     has_groups = isinstance(of_input, dict) and of_input.get("group") is not None
-    axes = (REGION, SIZE) if has_groups else features_of(spec)
+    axes = (REGION, *features_of(spec), SIZE) if has_groups else features_of(spec)
     flat = {axis: domains[axis] for axis in axes if axis in domains and not _is_deep(domains[axis])}
     return frozenset(f"{axis}_" if is_ordered(domain) else axis for axis, domain in flat.items())
 

@@ -179,13 +179,17 @@ def _tables_in(keys: dict[str, Any]) -> Iterator[tuple[str, str | list[str], lis
     given, domains, derived = keys.get("input"), keys.get("hierarchy"), keys.get("derived")
     if isinstance(given, dict) and (table := _texts(given.get("table"))):
         ends = ("origin", "destination", "features", "group", "region", "count", "unit")
-        columns = [column for key in ends for column in _texts(given.get(key))]
+        listed = given.get("groups")  # it has the attributes of groups
+        columns = [column for key in ends if not (listed and key == "features") for column in _texts(given.get(key))]
         taken = {name: of["from"] for name, of in _sections(domains) if isinstance(of.get("from"), dict)}
         needed = [*chain(*(_texts(taken.get(column, column)) for column in columns))]
         yield "input.table", table if isinstance(given["table"], list) else table[0], needed, _dialect(given)
-        listed = given.get("groups")
         if isinstance(listed, dict) and _texts(listed.get("table")):
-            columns = [*_texts(listed.get("group", given.get("group"))), *_texts(listed.get("levels"))]
+            columns = [
+                *_texts(listed.get("group", given.get("group"))),
+                *_texts(listed.get("levels")),
+                *_texts(given.get("features")),
+            ]
             yield "input.groups.table", listed["table"], columns, None
     for name, column in derived.items() if isinstance(derived, dict) else ():
         if isinstance(column, dict) and _texts(column.get("table")):

@@ -299,7 +299,7 @@ def _counted(published: PublishedFolder, axis: str, area: Area | AreaSet, names:
 
 def _code(published: PublishedFolder, name: str, code: str) -> str:
     """Return a code of a derived column; refuse one that the column does not have, or a column that no count tells apart."""
-    if not published.manifest.has_sources:
+    if not (published.manifest.has_sources or published.manifest.counts_groups):
         raise _not_apart(published, name)
     known = published.codes_of(name)
     if code not in known:

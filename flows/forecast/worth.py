@@ -202,13 +202,14 @@ def _levels(plan: Plan) -> list[LevelWorth]:
 
 def _measured(plan: Plan, part: Part, noise: LevelNoise) -> LevelWorth:
     """Return the worth of counts that are measured, or sums; sums that miss what a threshold left out have none that is known."""
-    if part.level == 0 and plan.file.spec.input.groups:
+    if plan.file.spec.input.groups and part.sigma == 0:
         return _EXACT
     if not noise:
         return LevelWorth(None, None) if part.is_summed else _EXACT
     sizes = plan.mechanism.of_groups
     # a count of a size is a difference of two, and that of all sizes has a noise of its own
-    draws = 2 if sizes and part.level and sizes.measured.name != "sizes" else 1
+    is_level = 0 < part.level <= plan.tree.depth  # a view has the noise of all its draws
+    draws = 2 if sizes and is_level and sizes.measured.name != "sizes" else 1
     within = noise.quantile(math.log((1 - CONFIDENCE) / 2), draws)
     return LevelWorth(within, noise.quantile(_log_tail(part), draws))
 

@@ -225,7 +225,7 @@ def _faults_of_views(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         )
     if not spec.views:
         return
-    if not mechanism.measures_views:
+    if not (mechanism.measures_views or mechanism.counts_groups):
         able = _able(lambda of: of.cells in {"survivors", "views"})
         yield wrong_key("release.views", f"must be left out with mechanism {mechanism.name}; {able} measure views.")
     if spec.priority:

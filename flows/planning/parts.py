@@ -19,9 +19,10 @@ def parts_of(scheme: Scheme, guarantee: Guarantee) -> tuple[Part, ...]:
         uncharged = [*_unbiased([*levels, *scheme.views], scheme, guarantee)]
     elif mechanism.settles_together:
         uncharged = [*_settled([*levels, *scheme.views], scheme, guarantee)]
+    elif mechanism.of_groups:
+        uncharged = [*_of_groups([*levels, *scheme.views], scheme, guarantee)]
     else:
-        of_tree = _of_groups if mechanism.of_groups else _walked
-        uncharged = [*of_tree(levels, scheme, guarantee), *_settled(scheme.views, scheme, guarantee)]
+        uncharged = [*_walked(levels, scheme, guarantee), *_settled(scheme.views, scheme, guarantee)]
     parts = list[Part]()
     for part in uncharged:
         if part.level in scheme.measured:
@@ -82,11 +83,13 @@ def _unbiased(views: Sequence[View], scheme: Scheme, guarantee: Guarantee) -> It
         )
 
 
-def _of_groups(levels: Sequence[View], scheme: Scheme, guarantee: Guarantee) -> Iterator[Part]:
-    """Yield the levels of group sizes; a sum has the σ of the sum from which its intervals follow."""
-    for level, noise in zip(levels, scheme.noises(guarantee.noises), strict=True):
-        is_summed = level.number not in scheme.measured
-        part = _part(level, scheme)
+def _of_groups(views: Sequence[View], scheme: Scheme, guarantee: Guarantee) -> Iterator[Part]:
+    """Yield the levels and views of group sizes; a sum has the σ of the sum from which its intervals follow."""
+    measured = scheme.of_measured(guarantee.noises)
+    beside = (scheme.source(view.number, measured)[1] for view in scheme.views)
+    for view, noise in zip(views, [*scheme.noises(guarantee.noises), *beside], strict=True):
+        is_summed = view.number not in scheme.measured
+        part = _part(view, scheme)
         yield replace(part, sigma=noise.sigma, is_summed=is_summed, mechanism=scheme.law.name)
 
 

@@ -23,6 +23,7 @@ from flows.planning.views import (
     derived_columns,
     geography_first,
     is_open,
+    order_of_places,
     views_of,
     with_order,
     with_views,
@@ -51,6 +52,7 @@ from storage.releases.terms import (
     Terms,
     ViewTerms,
 )
+from storage.tables import SIZE
 from tasks.accounting.conversions import float_above
 from tasks.folder.export.formats import check_formats
 from tasks.ingest.contents import read_content
@@ -371,7 +373,7 @@ def _plan(file: SpecFile) -> Plan:
     source = file.source()
     ends = read_ends(source)
     if not is_open(file.spec):
-        return _over(file, source, ends)
+        return replace(_over(file, source, ends), chosen=order_of_places(spec))
     tree = tree_over({end.name: end.released_codebook for end in ends}, spec, spec.unlisted)
     spec = with_order(spec, geography_first(tree))
     plan = _over(replace(file, spec=spec), source, ends)
@@ -409,7 +411,10 @@ def _over(file: SpecFile, source: TableSource, ends: Sequence[End]) -> Plan:
     guarantee = guarantee_of(scheme)
     parts = parts_of(scheme, guarantee)
     if spec.input.groups:  # how many groups there are is public
-        parts = (replace(parts[0], sigma=0.0), *parts[1:])
+        by_size = {name for name, of in derived.items() if any(axis == len(tree.axes) - 1 for axis, _ in of.of)} | {
+            SIZE
+        }
+        parts = tuple(of if any(of.axes.get(name) for name in by_size) else replace(of, sigma=0.0) for of in parts)
     return Plan(
         file,
         source,

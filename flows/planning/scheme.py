@@ -10,13 +10,13 @@ from flows.specification.rules import wrong_key
 from flows.specification.sections.hierarchy import Ordered
 from flows.specification.sections.privacy import PrivacyKeys
 from flows.specification.sections.run import RunKeys
-from storage.tables import ENDS, REGION, SIZE
+from storage.tables import ENDS, SIZE
 from tasks.accounting.allocation import Allocation
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, derivation, sensitivity_of, sizes_derivation
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
 from tasks.mechanisms import Mechanism
-from tasks.sizes.intervals import noise_of_sum, own_source
-from tasks.sizes.task import regions_of
+from tasks.sizes.intervals import noise_of_sum, own_source, source_of_view
+from tasks.sizes.places import places_of
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
@@ -104,6 +104,9 @@ class Scheme:
 
         `measured` is, by number, the noise of what is measured; no noise where that is exact.
         """
+        if groups := self.mechanism.of_groups:  # a view is a sum of rows
+            source, _, draws = source_of_view(self.tree, self.view(number), groups.measured.name, measured)
+            return source, replace(measured[source], terms=int(draws.max()))
         if not self.mechanism.settles_together:
             return number, measured[number]
         views = {other: (self.view(other), noise) for other, noise in measured.items()}
@@ -172,8 +175,11 @@ class Scheme:
         if mechanism.is_unbiased and level >= self.first_measured and not is_measured:
             return "not measured by itself: settled from the other levels"
         if groups and not is_measured:
+            is_level = 0 < level <= self.tree.depth
             return (
-                f"the regions of level {own_source(level, self.measured)}, by the codebook: {_SUMS}" if level else _SUMS
+                f"the regions of level {own_source(level, self.measured)}, by the codebook: {_SUMS}"
+                if is_level
+                else _SUMS
             )
         moved = self.keys.neighbours, self.keys.max_records_per_unit
         if groups:
@@ -191,7 +197,7 @@ class Scheme:
         """Return how far one unit moves a level or view."""
         moved, groups = (self.keys.neighbours, self.keys.max_records_per_unit), self.mechanism.of_groups
         if groups:
-            return groups.measured.sensitivity(*moved, regions_of(self.tree, number))
+            return groups.measured.sensitivity(*moved, places_of(self.tree, number))
         distinct = self.most_distinct[number] if self.most_distinct else None
         return sensitivity_of(*moved, distinct, is_root=self.is_root(number))
 
@@ -218,10 +224,10 @@ def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] =
         for name, codebook in codebooks.items()
     )
     depths = [axis.depth for axis in axes]
+    order = [(spec.axes.index(axis), level) for axis, level in spec.refinements]
     if spec.release.group_sizes:
-        return Tree(axes, in_sequence(depths, [(spec.axes.index(SIZE), 1), (spec.axes.index(REGION), depths[0])]))
-    if spec.release.order:
-        order = [(spec.axes.index(feature), level) for feature, level in spec.refinements]
+        order.insert(0, (spec.axes.index(SIZE), 1))
+    if order:
         return Tree(axes, in_sequence(depths, order))
     first = spec.release.grid[0] if spec.release.grid else spec.release.tree or ENDS[1]
     turns = [depth if axis.role in ENDS or spec.release.grid else 0 for axis, depth in zip(axes, depths, strict=True)]

@@ -52,7 +52,8 @@ def views_of(spec: Spec, tree: Tree, derived: Mapping[str, Derived]) -> tuple[tu
             must be; or `margins` leaves out all.
     """
     levels, views = every_level(tree), list[tuple[ViewTerms, View]]()
-    number, together, by_rule = len(levels), can_settle_views(tree), isinstance(spec.release.views, str)
+    number, by_rule = len(levels), isinstance(spec.release.views, str)
+    together = can_settle_views(tree) or bool(spec.release.group_sizes)  # whose views are sums, and cost nothing
     for name, of in spec.views.items():
         view = _view(number, of, tree, derived)
         if spec.release.grid:
@@ -173,6 +174,14 @@ class ChosenOrder:
 def is_open(spec: Spec) -> bool:
     """Return whether a spec leaves the order to Trellis."""
     return spec.has_ends and bool(spec.input.features) and spec.release.order is None
+
+
+def order_of_places(spec: Spec) -> ChosenOrder | None:
+    """Return the order of regions and attributes of groups; None where there are no attributes, or the spec lists it."""
+    if not (spec.release.group_sizes and spec.input.features) or spec.release.order:
+        return None
+    reason = "attributes follow the coarsest regions: they have few values, so that sums over them bear less noise than sums over regions"
+    return ChosenOrder(tuple(spec.order), reason)
 
 
 def with_order(spec: Spec, order: Sequence[str]) -> Spec:

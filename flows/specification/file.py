@@ -112,7 +112,7 @@ class SpecFile:
         if keys.groups is not None:
             table = self.table("input.groups.table", keys.groups.table)
             columns = tuple(keys.groups.group or keys.group)
-            listed = ListedGroups(table, columns, keys.groups.levels[0])
+            listed = ListedGroups(table, columns, (keys.groups.levels[0], *(keys.features or ())))
         return GroupSource(tuple(keys.group), sizes.largest, listed)
 
     def with_records(self) -> "SpecFile":

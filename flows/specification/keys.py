@@ -37,7 +37,7 @@ from storage.releases.terms import DEFAULT_FOR_SIZES
 from storage.tables import ENDS, REGION, REMAINDER, SIGNAL, SIZE, Role, column_name
 from tasks.words.areas import GEOMETRY, name_column
 from tasks.words.levels import in_short
-from tasks.words.spelling import faults_of_order, refinement
+from tasks.words.spelling import entry_of, faults_of_order, refinement
 
 # On no tested data set are its largest errors above those of inftda by more than two standard errors: docs/mechanisms.md.
 DEFAULT_MECHANISM = "inftda_reconciled"
@@ -68,7 +68,7 @@ class Spec(Keys):
             share one budget.
         hierarchy: The public areas or codes. For trips, one codebook for both ends, or {origin: …, destination: …}. For
             features, a codebook, {values: …} or {ordered: …} under the name of each feature, and for trips with features also a
-            codebook for each end. For group sizes, {region: …}.
+            codebook for each end. For group sizes, {region: …}, and the codes of each attribute under its name.
         derived: Columns that are a public function of the axes, for use in release.views.
         mechanism: One of the mechanisms in docs/mechanisms.md. The mechanisms inftda_reconciled, inftda, inftda_lenient, inftda_shrunk, tda_l2
             and tda_linf go down the tree; gaussian and stability_histogram measure the leaves, and other levels are sums; cbdp
@@ -165,6 +165,11 @@ class Spec(Keys):
         yield from faults_of_group_sizes(sizes, self.input, self.levels(REGION))
         if self.input.unit and self.input.unit in (self.input.group or ()):
             yield "input.unit must not be a column of input.group: a unit that is a whole group needs no group sizes; give the size of its group as a feature instead."
+        for name in (self.input.features or []) if self.input.groups else []:
+            if self.taken(name):
+                yield f"hierarchy.{name}.from must be left out with input.groups: the list has a column {name} that holds its codes."
+        if self.views and isinstance(self.privacy.split, Minimise | dict):
+            yield "privacy.split must be a rule, finest or shares of levels for group sizes with release.views: a view is a sum of rows, so it has no share and costs nothing."
         if self.privacy.distinct:
             yield "privacy.distinct must be left out for group sizes: a unit's records are bounded by their number alone."
         if self.privacy.invariants:
@@ -213,9 +218,7 @@ class Spec(Keys):
 
     def _faults_of_axes(self) -> Iterator[str]:
         features, order, grid = self.input.features or [], self.release.order, self.release.grid
-        if self.release.group_sizes:
-            return
-        levels = {name: self.levels(name) for name in self.axes}
+        levels = {name: self.levels(name) for name in self.axes if self.role_of(name) != SIZE}
         finest = {name: stop if (stop := self.finest(name)) in of else of[-1] for name, of in levels.items()}
         if order is not None:
             yield from faults_of_order(order, levels, finest)
@@ -265,7 +268,7 @@ class Spec(Keys):
                     yield f"{key} must have levels whose names can be names of files, to have labels or boundaries; {column} cannot."
 
     def _faults_of_utility(self) -> Iterator[str]:
-        if self.utility and self.utility.fleet and not any(self._faults_of_levels()):
+        if self.utility and self.utility.fleet and not any(chain(self._faults_of_groups(), self._faults_of_levels())):
             yield from self.utility.fleet.faults(self.released_levels if self.input.features else {}, self.unlisted)
 
     def _faults_of_views(self) -> Iterator[str]:
@@ -304,9 +307,9 @@ class Spec(Keys):
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The axes, in the order in which tables show them: the ends of trips, and the features; or regions and sizes."""
+        """The axes, in the order in which tables show them: the ends of trips, and the features; or regions, attributes and sizes."""
         if self.release.group_sizes:
-            return (REGION, SIZE)
+            return (REGION, *(self.input.features or ()), SIZE)
         return (*(ENDS if self.has_ends else ()), *(self.input.features or ()))
 
     @property
@@ -333,13 +336,13 @@ class Spec(Keys):
     def columns(self, axis: str) -> list[str]:
         """Return the columns of an axis in the confidential table; that of a feature or of an end of a matrix has its name, unless it is taken from another.
 
-        Sizes have none, and neither have regions where the list of groups says which group is in which.
+        Sizes have none, and neither have regions and attributes where the list of groups says which group has which.
         """
         if self.release.group_sizes and (axis == SIZE or self.input.groups is not None):
             return []
         if taken := self.taken(axis):
             return [taken.column]
-        if self.release.group_sizes:
+        if axis == REGION and self.release.group_sizes:
             return [str(self.input.region or self.levels(REGION)[-1])]
         if self.role_of(axis) is None or self.input.matrix is not None:
             return [axis]
@@ -370,7 +373,16 @@ class Spec(Keys):
     def refinements(self) -> list[tuple[str, int]]:
         """What each entry of `release.order` refines: an axis, and down to which of its levels, from 1 on."""
         levels = {axis: self.levels(axis) for axis in self.axes}
-        return [refined for entry in self.release.order or () if (refined := refinement(entry, levels))]
+        return [refined for entry in self.order if (refined := refinement(entry, levels))]
+
+    @property
+    def order(self) -> list[str]:
+        """What `release.order` lists; for group sizes without it, the coarsest regions, then attributes, which have few values, and finer regions."""
+        if self.release.order or not self.release.group_sizes:
+            return self.release.order or []
+        levels = self.released_levels
+        first, *finer = (entry_of(REGION, level, levels) for level in range(1, len(levels[REGION]) + 1))
+        return [first, *(self.input.features or ()), *finer]
 
     @property
     def unlisted(self) -> list[str]:
@@ -385,8 +397,8 @@ class Spec(Keys):
 
     def finest(self, axis: str) -> str:
         """Return the finest released level of an axis."""
-        if self.release.group_sizes:
-            return self.release.group_sizes.region if axis == REGION else SIZE
+        if self.release.group_sizes and axis == REGION:
+            return self.release.group_sizes.region
         finest = self.release.finest
         if isinstance(finest, str):
             return finest if self.role_of(axis) else self.levels(axis)[-1]

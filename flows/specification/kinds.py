@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flows.specification.rules import PerAxis, as_list
-from storage.tables import ENDS, REGION
+from storage.tables import ENDS, REGION, SIZE
 from tasks.ingest.sources.locations import fault_of_matrix
 
 _ENDS = tuple(f"input.{end}" for end in ENDS)
@@ -59,11 +59,12 @@ def _given(keys: Mapping[str, Any]) -> set[str]:
 
 
 def _axes_of(keys: Mapping[str, Any], given: set[str]) -> list[str] | None:
-    """Return the axes that a spec names, ends of trips before features; None where `input.features` is no list of names."""
+    """Return the axes that a spec names, ends of trips or regions before features; None where `input.features` is no list of names."""
     features = as_list(keys["input"].get("features") or [])
     if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
         return None
-    return [*(ENDS if _has_ends(given) else ()), *features]
+    has_groups = not given.isdisjoint(_FOR_GROUPS)
+    return [*((REGION,) if has_groups else ENDS if _has_ends(given) else ()), *features]
 
 
 def _has_ends(given: set[str]) -> bool:
@@ -112,17 +113,25 @@ def _faults_of_matrix(given: set[str]) -> Iterator[str]:
 
 def _faults_of_groups(keys: Mapping[str, Any], given: set[str]) -> Iterator[str]:
     yield from _lacking(given, *_FOR_GROUPS)
-    for key in (*_ENDS, _TREE, _FEATURES, _ORDER, GRID, "release.finest", "release.views"):
+    for key in (*_ENDS, _TREE, GRID, "release.finest"):
         if key in given:
             yield f"{key} must be left out for group sizes: input.group says what a group is, and release.group_sizes what is released."
-    domains = keys.get("hierarchy")
-    if not isinstance(domains, dict):
+    if _ORDER in given and _FEATURES not in given:
+        yield f"{_ORDER} must be left out for group sizes without {_FEATURES}: regions alone are refined, coarse to fine."
+    axes, domains = _axes_of(keys, given), keys.get("hierarchy")
+    if not isinstance(domains, dict) or axes is None:
         return
+    for role in (REGION, SIZE):
+        if role in axes[1:]:
+            yield f"{_FEATURES} must not name {role}: an axis of group sizes has this name."
     if REGION not in domains:
         yield f"hierarchy.{REGION} must be given: the public codebook of the regions."
+    for name in axes[1:]:
+        if name not in domains:
+            yield f"hierarchy.{name} must be given: every attribute of a group needs its codes."
     for name in domains:
-        if name != REGION:
-            yield f"hierarchy.{name} must be left out for group sizes, which have the regions alone."
+        if name not in axes:
+            yield f"hierarchy.{name} must be left out: it is neither {REGION} nor one of {_FEATURES}."
 
 
 def _faults_by_axis(keys: Mapping[str, Any], given: set[str]) -> Iterator[str]:

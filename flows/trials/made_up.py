@@ -10,8 +10,8 @@ from flows.trials.in_memory import PublicTable, public_table
 from storage.errors import SpecError, UsageError
 from tasks.ingest.task import listed_groups, read_ends
 from tasks.pages.trial_results import MadeUp
+from tasks.sizes.places import areas_of
 from tasks.sizes.tables import tails_of
-from tasks.sizes.task import region_axis
 from tasks.synthesize.like import draw_like, draw_sizes_like
 
 SKEW = 2.0  # σ of the logarithms of the leaves, unless another is asked for
@@ -57,18 +57,11 @@ def made_up_table(plan: Plan, made_up: MadeUp) -> PublicTable:
     if plan.source.groups is None:
         areas, counts = draw_like(tree, made_up.total, made_up.skew, generator)
         return public_table(tree, areas, counts, plan.derived)
-    listed, region = listed_groups(plan.source, read_ends(plan.source)), region_axis(tree)
-    sizes = draw_sizes_like(
-        tree.axes[region],
-        tree.axis_levels(tree.depth)[region],
-        plan.source.groups.largest,
-        made_up.total,
-        made_up.skew,
-        generator,
-        listed,
-    )
+    listed = listed_groups(plan.source, read_ends(plan.source))
+    sizes = draw_sizes_like(tree, plan.source.groups.largest, made_up.total, made_up.skew, generator, listed)
     tails = tails_of(sizes)
     if listed is not None:
         tails = np.column_stack((listed, tails))
-    places = np.nonzero(tails)
-    return replace(public_table(tree, places, tails[places]), groups=listed)
+    place, rank = np.nonzero(tails)
+    areas = areas_of(tree, tree.axis_levels(tree.depth), place)
+    return replace(public_table(tree, (*areas, rank), tails[place, rank]), groups=listed)

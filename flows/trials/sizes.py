@@ -7,8 +7,9 @@ import numpy as np
 from flows.trials.in_memory import PublicTable
 from tasks.sizes.estimators import Estimator
 from tasks.sizes.intervals import own_source
+from tasks.sizes.places import in_tree_order, numbered, places_of
 from tasks.sizes.tables import earth_movers, sizes_of
-from tasks.sizes.task import estimated_sizes
+from tasks.sizes.task import estimated_sizes, nodes_by_size
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, root_of
 from tasks.tree.job import Job
@@ -41,26 +42,23 @@ class RelaxedTrial:
 def true_sizes(table: PublicTable) -> list[Frontier]:
     """Return the true numbers of groups of levels 0 to T, given those of at least each size."""
     tree = table.tree
-    tails = (_by_region(tree, Frontier(at, of.areas, of.true_counts)) for at, of in enumerate(table.levels[1:], 1))
+    tails = (_by_place(tree, Frontier(at, of.areas, of.true_counts)) for at, of in enumerate(table.levels[1:], 1))
     return _levels(tree, [sizes_of(of) for of in tails])
 
 
 def emd_of_level(tree: Tree, true: Frontier, released: Frontier) -> int:
     """Return the earth mover's distance of a level of group sizes, records."""
-    return earth_movers(_by_region(tree, true), _by_region(tree, released))
+    return earth_movers(_by_place(tree, true), _by_place(tree, released))
 
 
-def _by_region(tree: Tree, nodes: Frontier) -> IntArray:
-    """Return the counts of all cells of a level, shape (regions, sizes)."""
-    counts = np.zeros(tree.sizes(nodes.level), dtype=np.int64)
-    counts[nodes.areas] = nodes.counts
-    return counts
+def _by_place(tree: Tree, nodes: Frontier) -> IntArray:
+    """Return the counts of all cells of a level, shape (places, sizes), with the places in the order of the tree."""
+    counts = np.zeros((places_of(tree, nodes.level), tree.sizes(nodes.level)[-1]), dtype=np.int64)
+    counts[numbered(tree, tree.axis_levels(nodes.level), nodes.areas), nodes.areas[-1]] = nodes.counts
+    return counts[in_tree_order(tree, nodes.level)]
 
 
 def _levels(tree: Tree, sizes: list[IntArray]) -> list[Frontier]:
-    """Return levels 0 to T, given the numbers of groups of levels 1 to T, each of shape (regions, sizes)."""
+    """Return levels 0 to T, given the numbers of groups of levels 1 to T, each of shape (places, sizes), in the order of the tree."""
     levels = [root_of(tree, int(sizes[0].sum()))]
-    for level, of_level in enumerate(sizes, 1):
-        size, region = np.nonzero(of_level.T)  # in the order of the tree
-        levels.append(Frontier(level, (region, size), of_level[region, size]))
-    return levels
+    return [*levels, *(nodes_by_size(tree, of_level, level) for level, of_level in enumerate(sizes, 1))]

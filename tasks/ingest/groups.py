@@ -1,5 +1,6 @@
 """Groups of records, such as households: the confidential table becomes counts of groups of at least each size. Shows no value."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -20,12 +21,12 @@ class ListedGroups:
 
     Attributes:
         columns: those of the group's code.
-        region: that of the finest region of a group.
+        places: that of the finest region of a group, and those of its attributes.
     """
 
     table: Table
     columns: tuple[str, ...]
-    region: str
+    places: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,98 +44,124 @@ class GroupSource:
     listed: ListedGroups | None = None
 
 
-def read_listed(listed: ListedGroups, region: End) -> tuple[pl.DataFrame, IntArray]:
-    """Return the codes of all listed groups with their regions, and how many groups each finest released region has.
+def read_listed(listed: ListedGroups, ends: Sequence[End]) -> tuple[pl.DataFrame, IntArray]:
+    """Return the codes of all listed groups with their places, and how many groups each finest released place has.
 
     Args:
-        region: the axis of the regions, with its codebook.
+        ends: the axis of the regions and those of the attributes, with their codebooks.
     Returns:
-        Columns code_0, code_1, …, area and place, as `area_of_codes` returns them; and int64, shape (regions,).
+        Columns code_0, code_1, …, and area, the number of the place those of the last attribute follow each other, and place, which is 0; and int64, shape (places,).
     Raises:
-        InputError: the list cannot be read, lacks a column, has a blank code, repeats a group or names an unknown region.
+        InputError: the list cannot be read, lacks a column, has a blank code, repeats a group or names an unknown region or value.
     """
-    wanted = [*listed.columns, listed.region]
+    wanted = [*listed.columns, *listed.places]
     with reader(listed.table) as con, opened(con, listed.table) as rows:
         check_columns(listed.table, rows, wanted)
         texts = [f"{identifier(name)}::VARCHAR AS code_{part}" for part, name in enumerate(listed.columns)]
-        groups: pl.DataFrame = con.sql(
-            f"SELECT {', '.join(texts)}, {identifier(listed.region)}::VARCHAR AS region FROM {rows.scan(wanted)}"
-        ).pl()
+        texts += [f"{identifier(name)}::VARCHAR AS of_{number}" for number, name in enumerate(listed.places)]
+        groups: pl.DataFrame = con.sql(f"SELECT {', '.join(texts)} FROM {rows.scan(wanted)}").pl()
     keys = [f"code_{part}" for part in range(len(listed.columns))]
-    for name, column in zip((*listed.columns, listed.region), (*keys, "region"), strict=True):
+    for name, column in zip(wanted, groups.columns, strict=True):
         _refuse_rows(is_blank(groups[column]), listed.table, f"column {name} must not be empty")
     _refuse_rows(
         groups.select(keys).is_duplicated(),
         listed.table,
         f"column {' and '.join(listed.columns)} must list each group once",
     )
-    region = replace(region, axis=replace(region.axis, columns=(listed.region,)))
-    areas = area_of_codes(region).rename({"code_0": "region"})
-    groups = groups.join(areas, on="region", how="left", maintain_order="left")
-    if others := area_of_others(region):
-        groups = groups.with_columns(pl.col("area").fill_null(others[0]), pl.col("place").fill_null(others[1]))
-    _refuse_rows(
-        groups["area"].is_null(), listed.table, f"column {listed.region} must hold codes of the codebook of the regions"
-    )
-    per_region = np.bincount(groups["area"].to_numpy().astype(np.int64), minlength=region.released_codebook.height)
-    return groups.select(*keys, "area", "place"), per_region.astype(np.int64)
+    place, places = np.zeros(groups.height, dtype=np.int64), 1
+    for number, (name, end) in enumerate(zip(listed.places, ends, strict=True)):
+        end = replace(end, axis=replace(end.axis, columns=(name,), take=None))
+        areas = area_of_codes(end).select(pl.col("code_0").alias(f"of_{number}"), "area")
+        area = groups.join(areas, on=f"of_{number}", how="left", maintain_order="left")["area"]
+        if others := area_of_others(end):
+            area = area.fill_null(others[0])
+        what = "the regions" if not number else end.name
+        _refuse_rows(area.is_null(), listed.table, f"column {name} must hold codes of the codebook of {what}")
+        many = end.released_codebook.height
+        place, places = place * many + area.to_numpy().astype(np.int64), places * many
+    per_place = np.bincount(place, minlength=places)
+    return groups.select(keys).with_columns(area=place, place=0), per_place.astype(np.int64)
 
 
 def ingest_groups(
     con: Connection, table: Table, ends: Sequence[End], count: str | None, units: Units, groups: GroupSource
 ) -> IntArray | None:
-    """Write the table `records` of the vault: region, rank and, as true count, how many groups of the region have that many records.
+    """Write the table `records` of the vault: region, attributes, rank and, as true count, how many groups of the place have that many records.
 
-    So the true count of rank s in a region is the number of groups of at least s records. A record that leaves a group lowers only
-    the count of the group's last rank. Where the public list has groups without a record, rank 0 counts all groups.
+    So the true count of rank s in a place is the number of groups of at least s records. A record that leaves a group lowers only
+    the count of the group's last rank, and only in the one place where the group lies. Where the public list has groups without a
+    record, rank 0 counts all groups.
 
     Args:
-        ends: the axis of the regions, and that of the sizes.
+        ends: the axis of the regions, those of the attributes, and that of the sizes.
         count: the column of counts; None where each row is one record.
         units: the bound on contributions, which is met before records are grouped.
     Returns:
-        How many groups each region has, int64, shape (regions,), where a public list says so; None otherwise.
+        How many groups each place has, int64, shape (places,), where a public list says so; None otherwise.
     Raises:
-        InputError: as `ingest_trips`; or a group is in two regions, or not in the list.
+        InputError: as `ingest_trips`; or a group is in two regions, has two values of an attribute, or is not in the list.
     """
-    region, _ = ends
-    listed = None
+    ends, listed = ends[:-1], None
+    sizes = [end.released_codebook.height for end in ends]
     if groups.listed is None:
-        codes = area_of_codes(region)
+        read, codes = ends, [area_of_codes(end) for end in ends]
     else:
-        codes, listed = read_listed(groups.listed, region)
-        axis = replace(region.axis, field="input.group", columns=groups.columns, take=None, unlisted=None)
-        region = replace(region, axis=axis, listed_by="input.groups")
-    sum_table(con, table, [region], [codes], count, units, groups.columns)
+        of_group, listed = read_listed(groups.listed, ends)
+        axis = replace(ends[0].axis, field="input.group", columns=groups.columns, take=None, unlisted=None)
+        read, codes = [replace(ends[0], axis=axis, listed_by="input.groups")], [of_group]
+    sum_table(con, table, read, codes, count, units, groups.columns)
     keys = ", ".join(f"group_{part}" for part in range(len(groups.columns)))
     if listed is None:
-        _refuse_groups_in_two_regions(con, table, groups, keys)
-    sized = f"SELECT area_0, least(sum(true_count), {groups.largest})::BIGINT AS size FROM summed WHERE true_count > 0 GROUP BY area_0, {keys}"
-    sizes = con.execute(f"SELECT area_0, size, count(*)::BIGINT AS groups FROM ({sized}) GROUP BY ALL").fetchnumpy()
-    regions, offset = region.released_codebook.height, 0 if listed is None else 1
-    tails = np.zeros((regions, groups.largest + offset), dtype=np.int64)
-    tails[sizes["area_0"], sizes["size"] - 1 + offset] = sizes["groups"]
+        for number, end in enumerate(ends):
+            _refuse_groups_in_two(con, table, groups, keys, number, end)
+    place = "area_0"
+    for number, size in enumerate(sizes[1 : len(read)], 1):
+        place = f"({place} * {size} + area_{number})"
+    sized = (
+        f"SELECT {place} AS place, least(sum(true_count), {groups.largest})::BIGINT AS size FROM summed"
+        f" WHERE true_count > 0 GROUP BY place, {keys}"
+    )
+    found = con.execute(f"SELECT place, size, count(*)::BIGINT AS groups FROM ({sized}) GROUP BY ALL").fetchnumpy()
+    offset = 0 if listed is None else 1
+    tails = np.zeros((math.prod(sizes), groups.largest + offset), dtype=np.int64)
+    tails[found["place"], found["size"] - 1 + offset] = found["groups"]
     np.cumsum(tails[:, ::-1], axis=1, out=tails[:, ::-1])
     if listed is not None:
         tails[:, 0] = listed
-    area, rank = np.nonzero(tails)
-    records = pl.DataFrame({"area_0": area, "area_1": rank, "true_count": tails[area, rank]})  # noqa: F841 (DuckDB finds it)
-    con.execute("CREATE TABLE records AS SELECT area_0, area_1, true_count FROM records")
+    at, rank = np.nonzero(tails)
+    areas = [*np.unravel_index(at, sizes), rank]
+    records = pl.DataFrame({f"area_{number}": of for number, of in enumerate(areas)} | {"true_count": tails[at, rank]})  # noqa: F841 (DuckDB finds it)
+    con.execute(
+        f"CREATE TABLE records AS SELECT {', '.join(f'area_{number}' for number in range(len(areas)))}, true_count FROM records"
+    )
     con.execute("DROP TABLE summed")
     return listed
 
 
-def _refuse_groups_in_two_regions(con: Connection, table: Table, groups: GroupSource, keys: str) -> None:
-    twice = f"SELECT 1 FROM summed GROUP BY {keys} HAVING count(DISTINCT area_0) > 1"
+def _refuse_groups_in_two(con: Connection, table: Table, groups: GroupSource, keys: str, number: int, end: End) -> None:
+    """Refuse a table in which a group has two areas of an axis: it would count in two places, and a record could move the counts of both."""
+    twice = f"SELECT 1 FROM summed GROUP BY {keys} HAVING count(DISTINCT area_{number}) > 1"
     at_fault = con.execute(f"SELECT count(*) FROM ({twice})").fetchall()[0][0]
-    if at_fault:
-        tell_caller(f"{at_fault:,} {'group is' if at_fault == 1 else 'groups are'} at fault.")
+    if not at_fault:
+        return
+    tell_caller(f"{at_fault:,} {'group is' if at_fault == 1 else 'groups are'} at fault.")
+    column = " and ".join(groups.columns)
+    if not number:
         raise InputError(
-            f"{table.field}: column {' and '.join(groups.columns)} has a group in two regions; a group must lie in one.",
+            f"{table.field}: column {column} has a group in two regions; a group must lie in one.",
             field="input.group",
             hint="Correct the table; or, to count the part of a group in each region as a group of its own, name the column of the"
             " region in input.group too.",
         )
+    raise InputError(
+        f"{table.field}: column {' and '.join(end.axis.columns)} has two values in one group of column {column}; an attribute must"
+        " be of the group, with one value in all its rows.",
+        field="input.features",
+        hint="An attribute of a record, such as the age of a member, is not of its group: the group would count in several places, and one"
+        f" record could move up to {groups.largest + min(end.released_codebook.height, groups.largest) - 1:,} numbers of groups, where the noise hides that one is"
+        " moved. Leave it out; or, to count the records of a group with each value as a group of their own, name"
+        f" {' and '.join(end.axis.columns)} in input.group too.",
+    )
 
 
 def _refuse_rows(at_fault: pl.Series, table: Table, rule: str) -> None:

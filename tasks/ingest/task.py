@@ -220,12 +220,12 @@ def ingest(release_id: str, source: TableSource, units: Units, promised: Sequenc
 
 
 def listed_groups(source: TableSource, ends: Sequence[End]) -> IntArray | None:
-    """Return how many groups each finest region has by a public list, if there is one; does not read the confidential table.
+    """Return how many groups each finest place has by a public list, if there is one; does not read the confidential table.
 
     Raises:
         InputError: as `read_listed`.
     """
-    return read_listed(source.groups.listed, ends[0])[1] if source.groups and source.groups.listed else None
+    return read_listed(source.groups.listed, ends[:-1])[1] if source.groups and source.groups.listed else None
 
 
 def _write_derived(release_id: str, source: TableSource, ends: Sequence[End]) -> None:

@@ -19,8 +19,8 @@ from tasks.laws.law import LevelCost, ThresholdedSampler
 from tasks.laws.named import noise_of
 from tasks.laws.thresholded import Thresholded
 from tasks.noise.measure import Truth, measure, measure_thresholded, true_counts_below
+from tasks.sizes.places import places_of
 from tasks.sizes.statistics import STATISTICS, TAILS
-from tasks.sizes.task import regions_of
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, cell_counts, nodes_above
 from tasks.tree.job import Job
@@ -166,7 +166,7 @@ def _of_statistic(job: Job, level: int, tails: Iterator[IntArray]) -> Iterator[I
     if statistic is TAILS:
         yield from tails
         return
-    by_size = np.concatenate(list(tails)).reshape(-1, regions_of(tree, level))
+    by_size = np.concatenate(list(tails)).reshape(-1, places_of(tree, level))
     first = 0 if job.load_groups() is None else 1
     sizes = by_size[first:] - np.pad(by_size[first + 1 :], ((0, 1), (0, 0)))
     measured = np.concatenate((by_size[:first], statistic.of(sizes.T).T)).ravel()
@@ -180,7 +180,7 @@ def _sensitivity(job: Job, level: int) -> Sensitivity:
     neighbours, records = release.terms.privacy.neighbours, release.terms.privacy.max_records_per_unit
     if release.terms.counts_groups:
         of = STATISTICS[release.terms.measured_of_groups].sensitivity
-        moved = of(neighbours, records, regions_of(job.tree, level))
+        moved = of(neighbours, records, places_of(job.tree, level))
     else:
         moved = sensitivity_of(neighbours, records, is_root=not any(terms.axes.values()))
     return replace(moved, l2_squared=terms.l2_sensitivity_squared) if terms.rho else moved

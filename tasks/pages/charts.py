@@ -7,7 +7,6 @@ from itertools import pairwise, product
 import numpy as np
 from markupsafe import Markup
 
-from storage.tables import REGION
 from tasks.format.entries import LevelEntry
 from tasks.pages.facts import CLASS_NAMES, Facts, Matrix, OrderedCounts
 from tasks.pages.svg import (
@@ -113,13 +112,13 @@ def series_picture(series: OrderedCounts, confidence: float, names: Names) -> Ma
 
 
 def histograms_picture(histograms: Histograms, confidence: float, names: Names) -> Markup:
-    """Draw, for some regions side by side, a bar for the groups of each size and a line for its interval."""
+    """Draw, for some places side by side, a bar for the groups of each size and a line for its interval."""
     panels, heights, interval = list[tuple[str, list[Layer]]](), [0.0], f"{format_percent(confidence)} interval"
-    for region in histograms.regions:
-        counts, ends = region.counts.tolist(), _ends(region)
+    for place in histograms.places:
+        counts, ends = place.counts.tolist(), _ends(place)
         bars = [{"x": at - 0.4, "x2": at + 0.4, "y": 0, "y2": count, "of": "groups"} for at, count in enumerate(counts)]
         reach = [{"x": at, "y": low, "y2": high, "of": interval} for at, low, high in ends]
-        called = _label(names.name_of(REGION, region.path), region.path) if region.path else "everything"
+        called = ", ".join(_label(names.name_of(axis, path), path) for axis, path in place.areas) or "everything"
         panels.append((called, [marks("rect", bars, opacity=0.75), marks("rule", reach)]))
         heights += [*counts, *(end for _, *both in ends for end in both)]
     axes = Scale("size", (-0.9, len(histograms.sizes) - 0.1), histograms.sizes), linear_axis("groups", heights)

@@ -214,13 +214,14 @@ def _series_numbers(series: OrderedCounts, names: Names) -> TextTable:
 
 
 def _histograms_numbers(histograms: Histograms, names: Names) -> TextTable:
-    """Return the numbers of groups of some regions by size, with their intervals."""
+    """Return the numbers of groups of some places by size, with their intervals."""
+    axes = [axis for axis, _ in histograms.places[0].areas]
     rows = [
-        [names.called(REGION, region.path) or "everything", *row]
-        for region in histograms.regions
-        for row in _with_ends(histograms.sizes, region)
+        [*(names.called(*area) for area in place.areas), *([] if axes else ["everything"]), *row]
+        for place in histograms.places
+        for row in _with_ends(histograms.sizes, place)
     ]
-    return TextTable(["region", "size", "groups", "low", "high"], rows)
+    return TextTable([*(axes or [REGION]), "size", "groups", "low", "high"], rows)
 
 
 def _with_ends(names: Sequence[str], of: OrderedCounts | Histogram) -> list[list[str]]:

@@ -8,26 +8,27 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from storage.tables import COUNT, INTERVAL, SIMULTANEOUS
+from storage.tables import COUNT, INTERVAL, SIMULTANEOUS, SIZE
 from tasks.format.entries import Signal
 from tasks.format.tables import Rows
 from tasks.laws.law import LevelNoise, quantile_of_sum
-from tasks.released.boxes import Boxes, each
+from tasks.released.boxes import Boxes, areas_at, each, lifted
 from tasks.released.estimate import NO_NOISY, Answers, Drawn, Estimate, Known, without_intervals
 from tasks.released.sources.protocol import Source
-from tasks.sizes.intervals import log_tail_of_sizes, own_source, regions_inside, signals_of_sizes, source_of
-from tasks.sizes.task import by_region
+from tasks.sizes.intervals import log_tail_of_sizes, own_source, signals_of_sizes, source_of, source_of_view
+from tasks.sizes.places import areas_of, by_place, in_tree_order, numbered, places_of
 from tasks.tree.axis import AxisLevels, BoolArray, IntArray
+from tasks.tree.views import Partition, View
 from tasks.uncertainty.intervals import NO_CAP, intervals, rounded_outwards
 
 
 @dataclass(frozen=True, slots=True)
 class SizesNoisy:
-    """Noisy numbers of groups of some sizes, by region.
+    """Noisy numbers of groups of some sizes, by place.
 
     Attributes:
-        counts: int64, shape (regions,), groups.
-        terms: how many draws each bears, int64, shape (regions,); 0 where it is exact.
+        counts: int64, shape (places,), groups.
+        terms: how many draws each bears, int64, shape (places,); 0 where it is exact.
     """
 
     counts: IntArray
@@ -36,16 +37,16 @@ class SizesNoisy:
 
 @dataclass(frozen=True)
 class MeasuredSizes:
-    """What was measured of one level of regions.
+    """What was measured of the places of a level, or of coarser ones: places are regions, or regions with values of attributes.
 
     Attributes:
-        statistic: what was measured of each region and size: `tails`, the groups of at least this size; `sizes`, those of this size;
-            `chain`, the groups of a larger size, or of this size in this region or a later one.
-        noisy: int64, shape (regions, sizes), groups.
+        statistic: what was measured of each place and size: `tails`, the groups of at least this size; `sizes`, those of this size;
+            `chain`, the groups of a larger size, or of this size in this place or a later one.
+        noisy: int64, shape (places, sizes), groups.
         noise: of one of these.
-        groups: how many groups there are in each region, empty ones too, int64, shape (regions,), where a public list says so: then the
+        groups: how many groups there are in each place, empty ones too, int64, shape (places,), where a public list says so: then the
             first column, of size 0, is not looked at. None where the number of groups is protected.
-        inside: how many measured regions are added up in each, int64, shape (regions,); None where all were measured themselves.
+        inside: how many measured places are added up in each, int64, shape (places,); None where all were measured themselves.
     """
 
     statistic: str
@@ -79,7 +80,7 @@ class MeasuredSizes:
         if self.statistic == "tails":
             larger = self.at_least(stop)
             return SizesNoisy(self.noisy[:, first] - larger.counts, self._draws(1) + larger.terms)
-        of_each, each_bears = (self.noisy, 1) if self.statistic == "sizes" else (self._from_chain, 2)
+        of_each, each_bears = (self.noisy, 1) if self.statistic == "sizes" else (self.from_chain, 2)
         is_last = self.statistic == "chain" and stop >= self.sizes  # nothing comes after the last sum
         if self.statistic == "chain" and len(self.noisy) == 1:  # the sums between the first and the last one cancel out
             terms = np.full(1, 2, dtype=np.int64)
@@ -88,19 +89,19 @@ class MeasuredSizes:
         terms[-1] -= is_last
         return SizesNoisy(of_each[:, first:stop].sum(axis=1), terms)
 
-    def of_set(self, regions: IntArray, sizes: IntArray) -> tuple[int, int]:
-        """Return the noisy number of groups of any sizes in any regions, by their places, and how many draws it bears.
+    def of_set(self, places: IntArray, sizes: IntArray) -> tuple[int, int]:
+        """Return the noisy number of groups of any sizes in any places, by their numbers, and how many draws it bears.
 
         With 1 for each size inside and 0 for others, a tail is added where a run of sizes begins and taken off where it has ended; so are the
-        sums of a chain, which runs through the regions of one size, and then through those of the next.
+        sums of a chain, which runs through the places of one size, and then through those of the next.
         """
         sizes = sizes[sizes < self.sizes]
         if self.groups is not None and 0 in sizes:
-            others, terms = self.of_set(regions, np.setdiff1d(np.arange(self.sizes), sizes))
-            return int(self.groups[regions].sum()) - others, terms
+            others, terms = self.of_set(places, np.setdiff1d(np.arange(self.sizes), sizes))
+            return int(self.groups[places].sum()) - others, terms
         skipped = 0 if self.groups is None else 1
         inside = np.zeros((len(self.noisy), self.sizes - skipped), dtype=np.int64)
-        inside[np.ix_(regions, sizes - skipped)] = 1
+        inside[np.ix_(places, sizes - skipped)] = 1
         noisy, many = self.noisy[:, skipped:], np.ones(len(self.noisy), dtype=np.int64)
         if self.statistic == "chain":
             signs = np.diff(inside.T.ravel(), prepend=0).reshape(-1, len(self.noisy)).T
@@ -110,24 +111,24 @@ class MeasuredSizes:
         return int((noisy * signs).sum()), int(many @ np.count_nonzero(signs, axis=1))
 
     def _draws(self, of_one: int) -> IntArray:
-        """Return how many draws a number of each region bears, given that of a region that was measured itself; int64, shape (regions,)."""
+        """Return how many draws a number of each place bears, given that of a place that was measured itself; int64, shape (places,)."""
         many = np.full(len(self.noisy), of_one, dtype=np.int64)
         return many if self.inside is None else many * self.inside
 
     @cached_property
     def counts(self) -> IntArray:
-        """The noisy number of groups of each size, int64, shape (regions, sizes)."""
+        """The noisy number of groups of each size, int64, shape (places, sizes)."""
         if self.statistic == "tails":
             tails = self.noisy if self.groups is None else np.column_stack((self.groups, self.noisy[:, 1:]))
             return -np.diff(tails, axis=1, append=0)
-        of_each = self.noisy if self.statistic == "sizes" else self._from_chain
+        of_each = self.noisy if self.statistic == "sizes" else self.from_chain
         if self.groups is None:
             return of_each
         return np.column_stack((self.groups - of_each[:, 1:].sum(axis=1), of_each[:, 1:]))
 
     @cached_property
     def terms(self) -> IntArray:
-        """How many draws each of `counts` bears, int64, shape (regions, sizes): of the first, the last, and those between, all alike."""
+        """How many draws each of `counts` bears, int64, shape (places, sizes): of the first, the last, and those between, all alike."""
         first, second, last = (
             self.between(size, size + 1).terms for size in (0, min(1, self.sizes - 1), self.sizes - 1)
         )
@@ -142,8 +143,8 @@ class MeasuredSizes:
         return self.counts.size > 1 and (self.statistic == "tails" or self.groups is None)
 
     @cached_property
-    def _from_chain(self) -> IntArray:
-        """The differences of the running sums, int64, shape (regions, sizes): the sums run through the sizes, region by region."""
+    def from_chain(self) -> IntArray:
+        """The differences of the running sums, int64, shape (places, sizes): the sums run through the sizes, place by place."""
         skipped = 0 if self.groups is None else 1
         of_size = -np.diff(self.noisy[:, skipped:].T.ravel(), append=0)
         return np.pad(of_size.reshape(-1, len(self.noisy)).T, ((0, 0), (skipped, 0)))
@@ -153,7 +154,7 @@ class MeasuredSizes:
         return each(terms, lambda many: self.noise.quantile(log_tail, many))
 
     def of_everything(self) -> "MeasuredSizes":
-        """Return what this says of everything, where it is of one region: the number of groups, as the only size."""
+        """Return what this says of everything, where it is of one place: the number of groups, as the only size."""
         total = self.at_least(0)
         noise = replace(self.noise, terms=int(total.terms[0])) if self.groups is None else replace(self.noise, law=None)
         return MeasuredSizes("tails", total.counts[:, None], noise, self.groups)
@@ -164,7 +165,7 @@ class ReleasedSizes:
     """The released numbers of groups of one level, with what was measured of it.
 
     Attributes:
-        counts: int64, shape (regions, sizes), groups, >= 0.
+        counts: int64, shape (places, sizes), groups, >= 0.
         confidence: 1 − α, of intervals.
         is_total: whether it is the number of all groups, which has its row whatever it is.
     """
@@ -176,9 +177,9 @@ class ReleasedSizes:
 
     @cached_property
     def places(self) -> tuple[IntArray, IntArray]:
-        """The regions and the sizes of the rows, in the order of the table: the cells that count something."""
-        region, size = np.nonzero(np.ones_like(self.counts) if self.is_total else self.counts)
-        return region, size
+        """The places and the sizes of the rows, in the order of the table: the cells that count something."""
+        place, size = np.nonzero(np.ones_like(self.counts) if self.is_total else self.counts)
+        return place, size
 
     @property
     def _caps(self) -> int | IntArray:
@@ -226,7 +227,7 @@ _MEASURED = {
 
 
 class SizesEstimate(Estimate):
-    """What is said of numbers of groups, in regions and ranges of sizes. A level's intervals follow from the measured level that says most about its regions."""
+    """What is said of numbers of groups, in places and ranges of sizes. A level's intervals follow from the measured level that says most about its places."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -249,23 +250,49 @@ class SizesEstimate(Estimate):
             simultaneous_half_width=widths[1] if stated.simultaneous else None,
             signal=Signal(rows=marked, above=above) if marked else None,
         )
-        region, size = released.places
-        return Rows((region, size), released.counts[region, size], tuple(bounds), signal)
+        place, size = released.places
+        areas = areas_of(source.tree, source.tree.axis_levels(level), place)
+        return Rows((*areas, size), released.counts[place, size], tuple(bounds), signal)
 
     def _counts(self, level: int) -> IntArray:
-        """Return the released numbers of groups of a level, shape (regions, sizes); of level 0 there is one of each."""
-        nodes = self.source.nodes(level)
-        counts = np.zeros(self.source.tree.sizes(level), dtype=np.int64)
-        counts[nodes.areas] = nodes.counts
+        """Return the released numbers of groups of a level, shape (places, sizes); of level 0 there is one of each."""
+        nodes, tree = self.source.nodes(level), self.source.tree
+        counts = np.zeros((places_of(tree, level), tree.sizes(level)[-1]), dtype=np.int64)
+        counts[numbered(tree, tree.axis_levels(level), nodes.areas), nodes.areas[-1]] = nodes.counts
         return counts
 
-    def ranges(self, levels: AxisLevels, axis: int, count: IntArray) -> tuple[IntArray, IntArray] | None:  # noqa: ARG002
-        """Return low and high of all ranges of sizes in each region; None without noisy counts; arguments as in `Estimate.ranges`."""
-        if not self.folder.manifest.noisy_counts:
+    def cells(self, number: int) -> tuple[Rows, Known]:
+        """Return all cells of a view, zeros too, in the order of their areas, and what is known of them."""
+        counts, areas = self.source.counts(number), self.source.partition(number).cells().areas
+        found, source, caps = self._in_cells(self.source.view(number))
+        log_tail, noise = math.log((1 - self._confidence(None)) / 2), self._noises[source]
+        margin = each(found.terms, lambda many: noise.quantile(log_tail, many))
+        bounds = rounded_outwards(*intervals(found.counts, margin, caps, counts), self._step(number))
+        return Rows(areas, counts, bounds), Known(promise="cells")
+
+    def _in_cells(self, view: View) -> tuple[SizesNoisy, int, IntArray]:
+        """Return the noisy numbers of groups of all cells of a view, at which level they were measured, and the most that cells count by a public list."""
+        tree, statistic, has_list = self.source.tree, self.source.statistic, self.source.has_groups
+        number, cells, terms = source_of_view(tree, view, statistic, self._noises, has_list=has_list)
+        groups, counts, caps = None, np.zeros_like(terms), np.full_like(terms, 0 if has_list else NO_CAP)
+        if has_list:
+            groups = self._counts(number).sum(axis=1)[in_tree_order(tree, number)]
+            place, cell = np.divmod(np.unique(np.arange(len(cells))[:, None] * len(terms) + cells), len(terms))
+            np.add.at(caps, cell, groups[place])
+        measured = MeasuredSizes(
+            statistic, by_place(tree, number, self.source.noisy(number)), self._noises[number], groups
+        )
+        np.add.at(counts, cells, measured.counts)
+        return SizesNoisy(counts, terms), number, caps
+
+    def ranges(self, levels: AxisLevels, axis: int, count: IntArray) -> tuple[IntArray, IntArray] | None:
+        """Return low and high of all ranges of sizes in each place; None of other ranges, and without noisy counts; arguments as in `Estimate.ranges`."""
+        tree = self.folder.tree
+        if not self.folder.manifest.noisy_counts or tree.axes[axis].role != SIZE:
             return None
-        regions = np.arange(len(count))
-        level = self.folder.level_of(boxes := Boxes(levels, (regions, 0 * regions)))
-        measured, places, _ = self._measured_in(level, boxes, simultaneous=False)
+        numbers = np.arange(len(count))
+        boxes = Boxes(levels, (*areas_of(tree, levels, numbers), 0 * numbers))
+        measured, places, _ = self._measured_in(self.folder.level_of(boxes), boxes, simultaneous=False)
         of_ranges = [
             measured.between(first, last + 1) for first, last in combinations_with_replacement(range(measured.sizes), 2)
         ]
@@ -277,36 +304,51 @@ class SizesEstimate(Estimate):
         return intervals(noisy, margin, cap, count)
 
     def _measured(self, level: int) -> MeasuredSizes:
-        """Return what was measured of all regions of a level, or of everything."""
+        """Return what was measured of all places of a level, or of everything."""
         tree = self.source.tree
         groups = self._counts(max(level, 1)).sum(axis=1) if self.source.has_groups else None
-        measured = self._sums(level, source_of(tree, level, self.source.statistic, self._noises), groups)
+        source = source_of(tree, level, self.source.statistic, self._noises)
+        measured = self._sums(tree.axis_levels(level), source, groups)
         return measured if level else measured.of_everything()
 
-    def _sums(
-        self, level: int, source: int, groups: IntArray | None = None, region: int | None = None
-    ) -> MeasuredSizes:
-        """Return what a source says of the regions of a level, or of one of them, whose noisy counts alone are read then."""
-        tree, begins = self.source.tree, regions_inside(self.source.tree, level, source)
-        if region is None:
-            noisy = by_region(tree, source, self.source.noisy(source))
-        else:
-            begins = begins[region : region + 2]
-            inside = np.arange(*begins)
-            cells = self.folder.noisy(source, [inside, np.arange(tree.sizes(source)[1])])
-            noisy = cells.reshape(-1, len(inside)).T
-        sums = np.add.reduceat(noisy, begins[:-1] - begins[0], axis=0)
-        return MeasuredSizes(self.source.statistic, sums, self._noises[source], groups, np.diff(begins))
+    def _sums(self, levels: AxisLevels, source: int, groups: IntArray | None = None) -> MeasuredSizes:
+        """Return what a source says of all places at some axis levels."""
+        tree, statistic, finer = self.source.tree, self.source.statistic, self.source.tree.axis_levels(source)
+        in_order = in_tree_order(tree, source)
+        noisy = by_place(tree, source, self.source.noisy(source))
+        areas = areas_of(tree, finer, in_order)
+        held = numbered(tree, levels, lifted(tree, finer, (*areas, 0 * in_order), levels))
+        inside = np.bincount(held)
+        if statistic == "chain" and not np.array_equal(held, np.arange(len(held))):
+            # sums that run through other places too: each number of groups follows from two
+            noisy, inside = MeasuredSizes(statistic, noisy, self._noises[source], groups).from_chain, 2 * inside
+            statistic = "sizes"
+        order = np.argsort(held, kind="stable")
+        begins = np.append(0, np.cumsum(np.bincount(held))[:-1])
+        sums = np.add.reduceat(noisy[order], begins, axis=0)
+        return MeasuredSizes(statistic, sums, self._noises[source], groups, inside)
+
+    def _sum_in(self, box: Boxes, source: int, groups: IntArray | None) -> MeasuredSizes:
+        """Return what a source says of all places of a single box together, as one; only their noisy counts are read."""
+        tree, finer = self.source.tree, self.source.tree.axis_levels(source)
+        places = [
+            areas_at(axis, areas, own, at)
+            for axis, areas, own, at in zip(tree.axes[:-1], box.areas, box.levels, finer, strict=False)
+        ]
+        inside, sizes = math.prod(map(len, places)), tree.axes[-1].areas(1)
+        cells = self.folder.noisy(source, [*places, np.arange(sizes)])
+        noisy = cells.reshape(sizes, inside).sum(axis=1)[None]
+        return MeasuredSizes(self.source.statistic, noisy, self._noises[source], groups, np.array([inside]))
 
     def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
-        """Return what is said of some sizes, or all, in regions."""
+        """Return what is said of some sizes, or all, in places."""
         source = self.folder
-        level = source.level_of(boxes)
+        level = len(source.levels) - 1 if boxes.codes else source.level_of(boxes)
         met = source.rows_met(source.manifest.levels[level], boxes)
         count = met.sums(COUNT)
         if not source.manifest.noisy_counts:
             kind = SIMULTANEOUS if simultaneous else INTERVAL
-            if kind[0] not in met.table.columns.columns or (level and not boxes.levels[1]):
+            if kind[0] not in met.table.columns.columns or boxes.levels != source.folder.reached(level):
                 return without_intervals(count, NO_NOISY)
             low, high = (met.sums(end) for end in kind)
             of_row, stated = (
@@ -329,19 +371,23 @@ class SizesEstimate(Estimate):
         )
 
     def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
-        """Return what is said of the sum of single boxes: what is in different regions, or measured at different levels, is independent."""
+        """Return what is said of the sum of single boxes: what is in different places, or measured at different levels, is independent."""
         source, log_tail = self.folder, math.log((1 - self._confidence(confidence)) / 2)
         if not source.manifest.noisy_counts:
             return super().sum_of(parts, confidence=confidence, simultaneous=simultaneous)
         count, noisy, cap, draws = np.zeros(1, dtype=np.int64), 0, 0, dict[int, tuple[LevelNoise, int]]()
         for box in parts:
-            level = source.level_of(box)
+            level = len(source.levels) - 1 if box.codes else source.level_of(box)
             count += source.rows_met(source.manifest.levels[level], box).sums(COUNT)
-            measured, places, number = self._measured_in(level, box, simultaneous=simultaneous)
-            of_box, terms = measured.of_set(places, box.areas[1] if box.levels[1] else np.arange(measured.sizes))
-            draws[number] = measured.noise, terms + draws.get(number, (measured.noise, 0))[1]
-            noisy += of_box
-            cap += NO_CAP if measured.groups is None else int(measured.groups[places].sum())
+            if box.codes:
+                of_box, terms, most, number = self._of_codes(box)
+            else:
+                measured, places, number = self._measured_in(level, box, simultaneous=simultaneous)
+                of_box, terms = measured.of_set(places, box.areas[-1] if box.levels[-1] else np.arange(measured.sizes))
+                most = NO_CAP if measured.groups is None else int(measured.groups[places].sum())
+            noise = self._noises[number]
+            draws[number] = noise, terms + draws.get(number, (noise, 0))[1]
+            noisy, cap = noisy + of_box, cap + most
         if simultaneous:
             log_tail -= math.log(sum(part.cells for part in source.levels if not part.summed))
             margin = sum(terms * noise.quantile(log_tail) for noise, terms in draws.values())
@@ -352,29 +398,51 @@ class SizesEstimate(Estimate):
         drawn = Drawn(noisy, draws, is_of_cells=False)
         return Answers(count, low, high, np.ones(1, dtype=bool), lambda _: how, drawn=drawn)
 
+    def _of_codes(self, box: Boxes) -> tuple[int, int, int, int]:
+        """Return the noisy number of groups of a single box with codes of derived columns, how many draws it bears, the most that it counts, and where it was measured."""
+        columns = tuple(self.folder.folder.derived[name] for name in box.codes)
+        view = View(-1, box.levels, dict.fromkeys(box.codes, ""), columns)
+        found, number, caps = self._in_cells(view)
+        cells = Partition(self.folder.tree, view).cells()
+        inside = np.ones(len(cells), dtype=bool)
+        for own, areas in zip(cells.areas, box.areas, strict=True):
+            inside &= np.isin(own, areas)
+        for of in columns:
+            inside &= of.codes.to_numpy()[cells.codes[of.name]] == box.codes[of.name]
+        most = sum(caps[inside].tolist())
+        return int(found.counts[inside].sum()), int(found.terms[inside].sum()), min(most, NO_CAP), number
+
     def _measured_in(self, level: int, boxes: Boxes, *, simultaneous: bool) -> tuple[MeasuredSizes, IntArray, int]:
-        """Return what was measured of regions, the place of the region of each box in it, and the level at which that was.
+        """Return what was measured of places, the number of the place of each box in it, and the level at which that was.
 
         Intervals that hold at once hold for every draw, and many draws that reach so far reach further than one: they take the
-        regions themselves. Sums that run through the regions need all of them.
+        places themselves. Sums that run through the places need all of them. The places of a single box are one otherwise.
         """
-        source, statistic, regions = self.folder, self.source.statistic, boxes.areas[0]
-        own = own_source(level, self._noises)
-        number = own if simultaneous else source_of(source.tree, level, statistic, self._noises)
-        is_one = boxes.within is not None and len(regions) == 1 and statistic != "chain"
-        places, groups = np.zeros_like(regions) if is_one else regions, None
+        source, statistic, tree = self.folder, self.source.statistic, self.folder.tree
+        own, levels = own_source(level, self._noises), (*boxes.levels[:-1], 0)
+        number = own if simultaneous else source_of(tree, level, statistic, self._noises, levels)
+        if boxes.within is not None and statistic != "chain":
+            of_all = Boxes(levels, (*boxes.areas[:-1], np.zeros(1, dtype=np.int64)), (*boxes.within[:-1], ()))
+            groups = self._groups_in(level, of_all) if source.has_groups else None
+            return self._sum_in(boxes, number, groups), np.zeros(1, dtype=np.int64), number
+        areas = boxes.areas
+        if boxes.within is not None:
+            areas = tuple(of.ravel() for of in np.meshgrid(*areas, indexing="ij"))
+        places, groups = numbered(tree, levels, areas), None
         if source.has_groups:
-            of_one = (boxes.within[0], ()) if is_one and boxes.within else None
-            all_sizes = Boxes((boxes.levels[0], 0), (regions, 0 * regions), of_one)
-            of_boxes = source.rows_met(source.manifest.levels[level], all_sizes).sums(COUNT)
-            groups = np.zeros(1 if is_one else source.tree.sizes(max(level, 1))[0], dtype=np.int64)
-            groups[places] = of_boxes
-        return self._sums(level, number, groups, int(regions[0]) if is_one else None), places, number
+            many = math.prod(axis.areas(own) for axis, own in zip(tree.axes[:-1], levels, strict=False))
+            groups = np.zeros(many, dtype=np.int64)
+            groups[places] = self._groups_in(level, Boxes(levels, (*areas[:-1], 0 * places)))
+        return self._sums(levels, number, groups), places, number
+
+    def _groups_in(self, level: int, boxes: Boxes) -> IntArray:
+        """Return how many groups there are in boxes of all sizes, int64, shape (boxes,), as a public list has them."""
+        return self.folder.rows_met(self.folder.manifest.levels[level], boxes).sums(COUNT)
 
     def _noisy_in(self, measured: MeasuredSizes, places: IntArray, boxes: Boxes) -> tuple[IntArray, IntArray]:
         """Return the noisy numbers of groups of the sizes of boxes, and how many draws each bears, int64, shape (boxes,) each."""
-        first = boxes.areas[1] if boxes.levels[1] else np.zeros_like(places)
-        stop = first + 1 if boxes.levels[1] else first + measured.sizes
+        first = boxes.areas[-1] if boxes.levels[-1] else np.zeros_like(places)
+        stop = first + 1 if boxes.levels[-1] else first + measured.sizes
         noisy, terms = (np.zeros(len(boxes), dtype=np.int64) for _ in range(2))
         for begin, end in {*zip(first.tolist(), stop.tolist(), strict=True)}:
             chosen, of_sizes = (first == begin) & (stop == end), measured.between(begin, end)

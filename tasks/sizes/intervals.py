@@ -1,6 +1,6 @@
 r"""What is known of the numbers of groups of one level: the measured level from which it follows, and intervals where adjacent sizes share a draw.
 
-The cells of a level form rows, such as the sizes of one region, and only cells next to each other in a row share a draw. So the noises of
+The cells of a level form rows, such as the sizes of one place, and only cells next to each other in a row share a draw. So the noises of
 every other cell are independent, and the events of `tasks.uncertainty.signals` befall B = B₁ + B₂ cells, each of the two being at most
 Bin(M′, q), where M′ is the number of every other cell. For R chosen cells with R >= 2 R_g
 
@@ -17,9 +17,10 @@ from dataclasses import replace
 import numpy as np
 
 from tasks.laws.law import LevelNoise
-from tasks.sizes.task import region_axis
-from tasks.tree.axis import BoolArray, IntArray
+from tasks.sizes.places import areas_of, in_tree_order
+from tasks.tree.axis import AxisLevels, BoolArray, IntArray
 from tasks.tree.order import Tree
+from tasks.tree.views import Partition, View, ViewCells, finest_named
 from tasks.uncertainty.signals import tails_of
 
 _OF_ONE = 0.1  # of α, for one chosen cell
@@ -63,39 +64,82 @@ def signals_of_sizes(
     return np.zeros(len(noisy), dtype=bool), None
 
 
-Noises = Mapping[int, LevelNoise]  # of what is measured of each region and size, by the number of the level
+Noises = Mapping[int, LevelNoise]  # of what is measured of each place and size, by the number of the level
 
 
 def own_source(level: int, measured: Iterable[int]) -> int:
-    """Return the measured level of the same regions as a level, by the codebook; level 1 for the total."""
+    """Return the measured level of the same places as a level, by the codebook; level 1 for the total."""
     return max(number for number in measured if number <= max(level, 1))
 
 
-def source_of(tree: Tree, level: int, statistic: str, measured: Noises) -> int:
-    """Return, of the measured levels of the same regions or finer ones, that with the least variance in the widest region of a level.
+def source_of(tree: Tree, level: int, statistic: str, measured: Noises, levels: AxisLevels | None = None) -> int:
+    """Return, of the measured levels of the same places or finer ones, that with the least variance in the widest place.
 
-    Of equals it is the coarsest. Sums that run through all regions of a level say nothing of a few of them: they have their own level.
+    Of equals it is the coarsest. Sums that run through all places of a level say nothing of a few of them: they have their own level.
+
+    Args:
+        level: of the tree, the coarsest one of whose cells the places are made.
+        levels: per axis, the axis level of the places, where they are not those of the level.
     """
     own = own_source(level, measured)
     if statistic == "chain":
         return own
+    return min(
+        (number for number in sorted(measured) if number >= own),
+        key=lambda source: measured[source].variance * _most_inside(tree, levels or tree.axis_levels(level), source),
+    )
 
-    def variance(source: int) -> float:
-        return measured[source].variance * int(np.diff(regions_inside(tree, level, source)).max())
 
-    return min((number for number in sorted(measured) if number >= own), key=variance)
-
-
-def regions_inside(tree: Tree, level: int, source: int) -> IntArray:
-    """Return where the regions of a source begin in each region of a level, and the end, int64, shape (regions + 1,)."""
-    axis = region_axis(tree)
-    return tree.axes[axis].first_descendants(tree.axis_levels(level)[axis], tree.axis_levels(source)[axis])
+def _most_inside(tree: Tree, levels: AxisLevels, source: int) -> int:
+    """Return the most places of a source that lie in a place at some axis levels."""
+    return tree.most_cells_below((*levels[:-1], 1), tree.axis_levels(source))
 
 
 def noise_of_sum(tree: Tree, level: int, statistic: str, measured: Noises) -> LevelNoise:
-    """Return the noise of a level that is not measured, in its widest region; of level 0 that of the number of all groups."""
+    """Return the noise of a level that is not measured, in its widest place; of level 0 that of the number of all groups."""
     source, sizes = source_of(tree, level, statistic, measured), tree.possible_cells(1)
     if statistic == "chain":
         return measured[source]
-    regions = int(np.diff(regions_inside(tree, level, source)).max())
-    return replace(measured[source], terms=regions * (sizes if statistic == "sizes" and not level else 1))
+    places = _most_inside(tree, tree.axis_levels(level), source)
+    return replace(measured[source], terms=places * (sizes if statistic == "sizes" and not level else 1))
+
+
+def cells_inside(tree: Tree, view: View, level: int) -> IntArray:
+    """Return the cell of a view in which each place and size of a level lies, int64, shape (places, sizes), with the places in the order of the tree."""
+    levels, places = tree.axis_levels(level), in_tree_order(tree, level)
+    sizes = tree.axes[-1].areas(1)
+    areas = (np.repeat(of, sizes) for of in areas_of(tree, levels, places))
+    cells = ViewCells(levels, (*areas, np.tile(np.arange(sizes), len(places))))
+    return Partition(tree, view).places(cells).reshape(-1, sizes)
+
+
+def draws_inside(statistic: str, cells: IntArray, many: int, *, has_list: bool = False) -> IntArray:
+    """Return how many draws the sums of what is measured bear at most, int64, shape (cells,).
+
+    Of tails, one is added where the sizes of a place that lie in a cell begin, and one is taken off where they have ended, unless that is
+    behind the largest size. A tail of all groups that a public list has is exact. A number of groups from a chain follows from two draws.
+
+    Args:
+        cells: as `cells_inside` returns them.
+        many: how many cells there are.
+    """
+    if statistic != "tails":
+        return np.bincount(cells.ravel(), minlength=many) * (2 if statistic == "chain" else 1)
+    begins = np.diff(cells, axis=1, prepend=-1) != 0
+    ended = cells[:, :-1][begins[:, 1:]]
+    begins[:, 0] &= not has_list
+    return np.bincount(cells[begins], minlength=many) + np.bincount(ended, minlength=many)
+
+
+def source_of_view(
+    tree: Tree, view: View, statistic: str, measured: Noises, *, has_list: bool = False
+) -> tuple[int, IntArray, IntArray]:
+    """Return the measured level from which a view has the least variance in its widest cell, with its `cells_inside` and `draws_inside`."""
+    needed, many, best = finest_named([view]), len(Partition(tree, view)), list[tuple[float, int, IntArray, IntArray]]()
+    for number in sorted(measured):
+        if all(own >= level for own, level in zip(tree.axis_levels(number), needed, strict=True)):
+            cells = cells_inside(tree, view, number)
+            draws = draws_inside(statistic, cells, many, has_list=has_list)
+            best.append((measured[number].variance * int(draws.max()), number, cells, draws))
+    _, number, cells, draws = min(best, key=lambda of: of[:2])
+    return number, cells, draws

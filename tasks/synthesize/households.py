@@ -14,6 +14,9 @@ RATIO = 0.45  # of the households of a size above 7 to those with one person few
 TILTS = (0.06, 0.08)  # how much a person more counts in a state, and in a county: σ of the exponent
 SIZES_SIGMA = 1.45  # σ of the lognormal sizes of counties
 LEAST_OUTLIER = 10  # people
+OWNED = np.array(
+    [0.3, 0.5, 0.7, 0.68, 0.7, 0.65]
+)  # of the addresses with 0, 1, 2, 3, 4, and 5 and more people, the share that is not rented
 EMPTY = 0.1  # addresses at which nobody lives, for each household
 
 
@@ -23,8 +26,8 @@ class Households:
 
     Attributes:
         codebook: text columns state and county, a row per county, sorted.
-        homes: text columns address and county, and people, int64, >= 1; a row per household, sorted by address.
-        addresses: text columns address and county, a row per address, those of no household too, sorted by address.
+        homes: text columns address, county and tenure, and people, int64, >= 1; a row per household, sorted by address.
+        addresses: text columns address, county and tenure, a row per address, those of no household too, sorted by address.
     """
 
     codebook: pl.DataFrame
@@ -32,8 +35,8 @@ class Households:
     addresses: pl.DataFrame
 
     def people(self) -> pl.DataFrame:
-        """Return text columns address and county, a row per person."""
-        return self.homes.select(pl.col("address", "county").repeat_by("people").explode())
+        """Return text columns address, county and tenure, a row per person."""
+        return self.homes.select(pl.exclude("people").repeat_by("people").explode())
 
 
 def draw_households(
@@ -58,8 +61,9 @@ def draw_households(
     table = pl.DataFrame(
         {"county": codebook["county"].gather(everywhere[order]), "people": people[order]}
     ).with_columns(address=pl.int_range(1, pl.len() + 1).cast(pl.String).str.zfill(digits))
-    homes = table.filter(pl.col("people") > 0).select("address", "county", "people")
-    return Households(codebook, homes, table.select("address", "county"))
+    is_own = generator.random(len(order)) < OWNED[table["people"].clip(upper_bound=len(OWNED) - 1)]
+    table = table.select("address", "county", pl.Series("tenure", np.where(is_own, "own", "rent")), "people")
+    return Households(codebook, table.filter(pl.col("people") > 0), table.drop("people"))
 
 
 def states_of_counties(states: int, counties: int) -> IntArray:

@@ -1,5 +1,6 @@
 """Draws a made-up table in the shape of a release: over its axes, with as many records as are asked for, and as skewed. Reads no table."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ _OWN_SHARE = 0.5  # of the variance of the logarithms of leaves: what is of a le
 
 # the median and σ of the sizes of groups, from the largest one N: N^(1/3) and ln(N) / 4, so that one group in 260 reaches N
 _MEDIAN, _SPREAD = 1 / 3, 1 / 4
-_TILT = 0.2  # σ of the logarithm of the median size in a region
+_TILT = 0.2  # σ of the logarithm of the median size in a place
 OCCUPIED = 0.9  # of the groups of a public list
 
 
@@ -50,37 +51,39 @@ def draw_like(
 
 
 def draw_sizes_like(
-    axis: Axis,
-    finest: int,
+    tree: Tree,
     largest: int,
     total: int,
     skew: float,
     generator: np.random.Generator,
     listed: IntArray | None = None,
 ) -> IntArray:
-    """Return how many groups of sizes 1 to `largest` each region has, shape (regions, largest), int64.
+    """Return how many groups of sizes 1 to `largest` each finest place has, shape (places, largest), int64, by the numbers of the places.
 
-    Regions have groups by lognormal weights, and groups have lognormal sizes, with a median that differs a little among regions.
+    Places have groups by lognormal weights, and groups have lognormal sizes, with a median that differs a little among places.
 
     Args:
-        axis: of the regions.
-        finest: the axis level of the regions.
         largest: N, the size as which all larger groups count.
         total: about how many records all groups have together.
-        skew: σ of the logarithms of the regions' numbers of groups.
-        listed: how many groups each region has by a public list, empty ones too; then nine tenths of them have records, whatever `total` is.
+        skew: σ of the logarithms of the places' numbers of groups.
+        listed: how many groups each place has by a public list, empty ones too; then nine tenths of them have records, whatever `total` is.
     """
-    regions = axis.areas(finest)
-    median = _MEDIAN * np.log(largest) + _TILT * generator.normal(size=(regions, 1))
+    axes, shape = tree.axes[:-1], tree.sizes(tree.depth)[:-1]  # the last one is that of the sizes
+    median = _MEDIAN * np.log(largest) + _TILT * generator.normal(size=(math.prod(shape), 1))
     ends = np.log(np.arange(1, largest) + 0.5)
     below = ndtr((ends - median) / max(_SPREAD * np.log(largest), 1e-9))
     shares = np.diff(below, axis=1, prepend=0.0, append=1.0)
     if listed is not None:
         groups = generator.binomial(listed, OCCUPIED)
     else:
-        of_region = _shares(_log_weights(axis, finest, skew, generator))
-        mean = of_region @ (shares @ np.arange(1, largest + 1))
-        groups = generator.multinomial(max(1, round(total / mean)), of_region)
+        spread = skew / np.sqrt(len(axes))
+        weights = (
+            _log_weights(axis, last, spread, generator)
+            for axis, last in zip(axes, tree.axis_levels(tree.depth), strict=False)
+        )
+        of_place = _shares(sum(np.ix_(*weights), np.zeros(shape)).ravel())
+        mean = of_place @ (shares @ np.arange(1, largest + 1))
+        groups = generator.multinomial(max(1, round(total / mean)), of_place)
     drawn: IntArray = generator.multinomial(groups, shares).astype(np.int64)
     return drawn
 

@@ -17,7 +17,7 @@ from tasks.released.sources.folder import open_folder
 from tests.support.ages import draw_people, people_released
 from tests.support.browsing import A4, CONTRASTS, SCHEMES, VIEWPORTS, Visit
 from tests.support.explored import BY_MODE, COLUMNS, DRAWN, NAMES, SPEC, TOWNS, asked, land_released
-from tests.support.households import homes_released
+from tests.support.households import VIEWS, homes_released
 from tests.support.spec import spec_in
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ def folders(tmp_path_factory):
             "bare": land_released(place / "bare", {}, name="bare", dataset="bare"),
             "ages": people_released(place / "ages").folder,
             "homes": homes_released(place / "homes", dataset="homes").folder,
+            "by tenure": homes_released(place / "tenure", dataset="tenure", **VIEWS).folder,
             "by mode": land_released(place / "mode", {}, **BY_MODE),
             "walked by mode": land_released(place / "walked", {}, **BY_MODE | WITHOUT_VIEWS | {"dataset": "walked"}),
             "leaves by mode": land_released(
@@ -459,6 +460,11 @@ def test_attributes_and_sizes_show_what_a_query_answers(folders, reader):
     answer = asked(folders["homes"], {"size": "2"})
     shown = [f"{number:,}" for number in (answer.count, answer.low, answer.high)]
     assert row.locator("th, td").all_inner_texts()[:4] == ["2", *shown]
+    reader.opens(folders["by tenure"] / EXPLORER)
+    reader.page.select_option("#only-1", label="rent")
+    answer = asked(folders["by tenure"], {"size": "2", "tenure": "rent"})
+    shown = [f"{number:,}" for number in (answer.count, answer.low, answer.high)]
+    assert row.locator("th, td").all_inner_texts()[:4] == ["2", *shown]
 
 
 def test_trips_with_attributes_have_a_map_and_a_choice_of_codes(folders, reader):
@@ -524,6 +530,7 @@ def test_several_areas_are_added_up(folders, reader):
     ("ages", "age"),
     ("unbiased", "age"),
     ("homes", "size"),
+    ("by tenure", "size"),
     ("by mode", "hour"),
     ("walked by mode", "hour"),
     ("leaves by mode", "hour"),

@@ -29,7 +29,7 @@ from tasks.folder.verify.folder import verify
 from tasks.laws.gaussian import GAUSSIAN
 from tests.support.ages import SPEC, draw_people
 from tests.support.draws import BRANCHES, CELLS, LEVELS, Draws, assert_finished, read_books, write_small
-from tests.support.households import LISTED, draw_homes, write_spec, write_tables
+from tests.support.households import LISTED_TENURE, draw_homes, write_spec, write_tables
 from tests.support.spec import SPEC as COUNTRY
 from tests.support.spec import spec_in
 from tests.support.town import VIEWS, Town
@@ -46,9 +46,9 @@ CODEBOOKS = {"codebook_origin.parquet", "codebook_destination.parquet"}
 
 
 def of_group_sizes(folder):
-    """Write homes in counties."""
+    """Write homes in counties, by their tenure."""
     write_tables(folder, draw_homes(60))
-    return write_spec(folder, **LISTED, keep_noisy_counts=True)
+    return write_spec(folder, **LISTED_TENURE, keep_noisy_counts=True)
 
 
 def of_grid(folder):
@@ -109,7 +109,7 @@ FAMILIES = {
         for sampler in GAUSSIAN.samplers
     },
     "group sizes": Family(  # with size 0; the total is never charged
-        of_group_sizes, "group_sizes", {1: 7, 2: 14, 3: 35}, [1, 2, 3], "after commit noisy 3 trunk"
+        of_group_sizes, "group_sizes", {1: 7, 2: 14, 3: 28, 4: 70}, [1, 2, 3, 4], "after commit noisy 4 trunk"
     ),
     "fitted priors": Family(
         lambda folder: Town(folder).spec(mechanism="inftda_shrunk", measure="all", release__views=None, derived=None),

@@ -26,7 +26,7 @@ from tasks.mechanisms import MECHANISMS
 from tasks.sizes.estimators import Sizes
 from tests.support import runs
 from tests.support.exposure import Made, Watch, hidden, left_in
-from tests.support.households import LISTED, PRIVACY, draw_homes, write_spec, write_tables
+from tests.support.households import LISTED_TENURE, PRIVACY, TENURE, draw_homes, write_spec, write_tables
 from tests.support.laws import drawn_by
 from tests.support.making import no_noise
 
@@ -98,7 +98,9 @@ def make(tmp_path, monkeypatch, capfd):
             spec = write_trips(tmp_path, walks, row)
         else:
             write_tables(tmp_path, draw_homes(60))
-            spec = write_spec(tmp_path, **OF_HOMES, mechanism=walks, **(LISTED if mechanism.takes_list else {}))
+            spec = write_spec(
+                tmp_path, **OF_HOMES, mechanism=walks, **(LISTED_TENURE if mechanism.takes_list else TENURE)
+            )
         spec.write_text(f"{spec.read_text()}noise: {{sampler: {named}}}\noutput: out\n")
         watch = Watch(tmp_path, set(PLANTED)) if counts_trips else Watch(tmp_path, least=10**6)
         sampling = Sampling(watch.on(sampler), mechanism.default_law.samplers[named].tau)
@@ -143,7 +145,7 @@ FAMILIES = [  # mechanism, sampler, how many levels have shards, and what else i
             ("cascade", "opendp", (1, 2, 3, 4), WHOLE),
             (BY_MODE, "opendp", (5,), {"mode.parquet", "view_mode.parquet"}),
             ("inftda_shrunk", "opendp", (), set()),
-            ("group_sizes", "opendp", (1, 2, 3), set()),
+            ("group_sizes", "opendp", (1, 2, 3, 4), set()),
             ("sizes_chain", "opendp", (), set()),
         )
     ),

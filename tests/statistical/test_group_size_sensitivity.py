@@ -78,6 +78,39 @@ def test_one_person_moves_a_level_as_far_as_the_table_says(name, regions, larges
     assert furthest(measure, regions, largest) == (bound, bound)
 
 
+REFINED = {  # of zones 0 and 1 with tenures 0 and 1, which are places 0 to 3: those of a level, added up by what it refines
+    "nothing": [[0, 1, 2, 3]],
+    "zones": [[0, 1], [2, 3]],
+    "tenures": [[0, 2], [1, 3]],
+    "zones and tenures": [[0], [1], [2], [3]],
+}
+
+
+@pytest.mark.parametrize("refined", REFINED)
+@pytest.mark.parametrize("relation", [ADD_REMOVE, SUBSTITUTION])
+def test_one_person_moves_the_tails_of_places_as_those_of_regions(refined, relation):
+    """A group has one zone and one tenure, so that in each level, whatever it refines, one place changes: by one tail, or by two if another person comes."""
+    places = REFINED[refined]
+    moved = furthest(lambda counts: tails_of(np.array([counts[of, 1:].sum(axis=0) for of in places])), 4, 2, relation)
+    stated = TAILS.sensitivity(relation, 1, len(places))
+    assert moved == (stated.l1, stated.l2_squared)
+
+
+@pytest.mark.parametrize(("largest", "values"), [(2, 2), (3, 2), (3, 3), (2, 3)])
+def test_attributes_of_persons_would_move_many_tails(largest, values):
+    """A group that counts with its whole size in each value among its members: one who leaves moves N + min(V, N) - 1 tails, as the refusal says."""
+
+    def tails(members):
+        counts = np.zeros((values, largest), dtype=np.int64)
+        for value in {*members}:
+            counts[value, min(len(members), largest) - 1] += 1
+        return tails_of(counts)
+
+    groups = [members for size in range(largest + 3) for members in combinations_with_replacement(range(values), size)]
+    moved = [np.abs(tails(of) - tails(of[:at] + of[at + 1 :])).sum() for of in groups for at in range(len(of))]
+    assert max(moved) == largest + min(values, largest) - 1
+
+
 @pytest.mark.parametrize("statistic", [SIZES, TAILS, CHAIN], ids=lambda of: of.name)
 @pytest.mark.parametrize("relation", [ADD_REMOVE, SUBSTITUTION])
 @pytest.mark.parametrize(("regions", "largest", "records"), [(1, 3, 1), (1, 3, 2), (2, 3, 1), (2, 3, 2), (1, 3, 3)])

@@ -13,6 +13,7 @@ EXACT = {"privacy": PRIVACY | {"epsilon": 240.0, "split": "uniform"}}  # no nois
 
 COUNTIES = [("A", "A1"), ("A", "A2"), ("B", "B1"), ("B", "B2"), ("B", "B3")]
 LARGEST = 6
+BANDS = dict(zip("123456", ["one", "few", "few", "few", "many", "few"], strict=True))  # by size
 
 SPEC = {
     "name": "households",
@@ -23,7 +24,23 @@ SPEC = {
     "privacy": PRIVACY,
     "budget": {"epsilon": 2.0e3, "delta": 1.0e-5},
 }
+ATTRIBUTES = {"hierarchy": SPEC["hierarchy"] | {"tenure": ["own", "rent"]}}
+TENURE = ATTRIBUTES | {"input": SPEC["input"] | {"features": ["tenure"]}}
+VIEWS = TENURE | {
+    "derived": {"band": {"table": "bands.csv", "of": ["size"]}},
+    "release": SPEC["release"]
+    | {
+        "views": {
+            "tenures": {"tenure": "tenure"},
+            "counties": {"region": "county"},
+            "bands": {"region": "county", "band": "band"},
+        }
+    },
+}
 LISTED = {"input": SPEC["input"] | {"groups": {"table": "addresses.csv", "levels": "county"}}}
+
+
+LISTED_TENURE = ATTRIBUTES | {"input": LISTED["input"] | {"features": ["tenure"]}}
 
 
 def draw_homes(homes=500):
@@ -35,9 +52,15 @@ def draw_homes(homes=500):
     return pl.DataFrame(columns, schema={"address": pl.String, "county": pl.String, "people": pl.Int64})
 
 
+def with_tenure(homes):
+    """Return homes with their tenure: the third of each three, and all but one of county A2, are rented."""
+    rented = (pl.int_range(pl.len()) % 3 == 2) | ((pl.col("county") == "A2") & (pl.int_range(pl.len()) > 9))
+    return homes.with_columns(tenure=pl.when(rented).then(pl.lit("rent")).otherwise(pl.lit("own")))
+
+
 def people_of(homes):
     """Return a row per person."""
-    return homes.select(pl.col("address", "county").repeat_by("people").explode())
+    return homes.select(pl.exclude("people").repeat_by("people").explode())
 
 
 def true_sizes(homes, largest=LARGEST):
@@ -56,11 +79,13 @@ def true_sizes(homes, largest=LARGEST):
 def write_tables(folder, homes, empty=20):
     """Write the tables of the spec, and a list of all addresses, with empty ones in county B3."""
     folder.mkdir(parents=True, exist_ok=True)
+    homes = with_tenure(homes)
     people_of(homes).write_csv(folder / "people.csv")
     homes.write_csv(folder / "homes.csv")
+    pl.DataFrame({"size": [*BANDS], "band": [*BANDS.values()]}).write_csv(folder / "bands.csv")
     pl.DataFrame(COUNTIES, schema=["state", "county"], orient="row").write_csv(folder / "counties.csv")
-    vacant = pl.DataFrame({"address": [f"empty {n}" for n in range(empty)], "county": ["B3"] * empty})
-    pl.concat([homes.select("address", "county"), vacant]).write_csv(folder / "addresses.csv")
+    vacant = pl.DataFrame({"address": [f"empty {n}" for n in range(empty)], "county": ["B3"] * empty, "tenure": "rent"})
+    pl.concat([homes.select("address", "county", "tenure"), vacant]).write_csv(folder / "addresses.csv")
 
 
 def write_spec(folder, **keys):

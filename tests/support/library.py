@@ -30,7 +30,7 @@ from storage.database.connections import store
 from tasks.laws import samplers
 from tasks.synthesize.country import draw_country
 from tests.support.ages import GRID, PRIVACY, SPEC, draw_people, people_released
-from tests.support.households import LISTED, homes_released
+from tests.support.households import LISTED, TENURE, homes_released
 from tests.support.households import PRIVACY as OF_HOME
 from tests.support.households import SPEC as HOMES
 from tests.support.seeded_bits import SeededBits
@@ -65,6 +65,7 @@ ROWS = {
     "grid of three": ("grid", "gaussian", "substitution", 3, "none", "none", "people"),
     "sizes of three": ("group_sizes", "gaussian", "substitution", 3, "none", "none", "homes"),
     "trips by mode": ("inftda_reconciled", "gaussian", "add_remove", 1, "one", "both", "trips by mode"),
+    "sizes by tenure": ("group_sizes", "laplace", "add_remove", 1, "none", "none", "homes by tenure"),
 }
 FAMILIES = list(ROWS)[:14]  # one of each family, of which all statements are judged
 # which publish the rows that stand out by themselves too
@@ -78,6 +79,7 @@ _VIEWS = {
     ("margins", "people"): {"views": "margins"},
     ("margins", "trips"): {"views": "margins"},
 }
+_OF_HOMES = {"listed homes": LISTED, "homes by tenure": TENURE}
 # of trips by mode, at four hours, in the order and with the views that Trellis chooses
 MODES = ["bike", "bus", "car/x"]
 _PAGES = {name: getattr(tasks.folder.publish.task, name) for name in ("report", "explorer", "warm_up")}
@@ -150,7 +152,7 @@ def _released(name, place):
     rows = {"rows": "signal"} if name in WITH_SIGNAL else {}
     if "homes" in table:
         keys |= {"release": HOMES["release"] | rows, "privacy": privacy, "noise": {"sampler": "table", "law": law}}
-        return homes_released(place, **keys, **(LISTED if table == "listed homes" else {}))
+        return homes_released(place, **keys, **_OF_HOMES.get(table, {}))
     if law == "laplace":
         del privacy["accountant"]
     threshold = mechanism == "stability_histogram"

@@ -31,7 +31,8 @@ class GroupsKeys(Keys):
     Attributes:
         table: The list: a row per group. Paths are as in input.table.
         group: Its columns that hold the code of the group, in the order of input.group. If left out, they have the same names.
-        levels: Its column that holds the code of the finest region of the group.
+        levels: Its column that holds the code of the finest region of the group. Attributes of groups have the columns that
+            input.features names.
     """
 
     table: Location
@@ -84,7 +85,8 @@ class Input(Keys):
             postcode, first: 2}. Must be given for trips.
         destination: The same for the area where a trip ends. Must be given for trips.
         features: The columns that hold the finest codes of the features. Beside origin and destination they are attributes of
-            trips, such as mode and hour. Must be given where there are no trips and no groups.
+            trips, such as mode and hour, and beside group they are attributes of groups, such as the tenure of a household: a group has
+            one value of each. Must be given where there are no trips and no groups.
         group: The column that holds the code of the group of each row, such as its household, or several columns that hold it
             together. Must be given for group sizes.
         region: For group sizes, the column that holds the code of the finest region of each row, or {column: …, first: …} as in origin. If

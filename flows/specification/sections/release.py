@@ -55,8 +55,8 @@ class ReleaseKeys(Keys):
             measures every node, such as unbiased_tree. The levels of the two take turns, the first feature first.
         finest: The finest released level, one for both ends of a trip, or {axis: level} for axes that stop above their finest level.
             Must be given for trips without features, for both ends.
-        group_sizes: How many groups of each size there are, in every region. Must be given for group sizes.
-        views: Groupings beside the tree that are measured too, {name: {axis: level}}. An axis that is left out is summed over;
+        group_sizes: How many groups of each size there are, in every region, with each value of their attributes. Must be given for group sizes.
+        views: Groupings beside the tree that are measured too, or for group sizes are sums, {name: {axis: level}}. An axis that is left out is summed over;
             a derived column counts as an axis. `margins` stands for the totals of every axis at every level. `attributes`
             stands for these and, for trips, the totals by each attribute in the coarsest areas of each end and by pairs of up to
             three attributes, as far as they have room; it is what trips with features have where order and views are left out. `none` is no views.

@@ -200,7 +200,7 @@ def view_failures(folder: Path, manifest: Manifest) -> list[str]:
     for view in manifest.views:
         failure = _view_failure(folder, manifest, view, finest)
         failures += [f"{view.path} {failure}"] if failure else []
-    if failures or manifest.is_unbiased:
+    if failures or manifest.is_unbiased or manifest.counts_groups:
         return failures
     return source_failures(manifest, finest) if manifest.has_sources else _axis_failures(folder, manifest)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from storage.tables import COUNT, HIGH, LOW, SIGNAL, ends_of, level_csv
+from storage.tables import COUNT, HIGH, LOW, SIGNAL, SIZE, ends_of, level_csv
 from tasks.format.entries import LevelEntry, ViewEntry
 from tasks.pages.explorer.areas import views_shown
 from tasks.pages.explorer.sums import MOST_NUMBERED, Sums
@@ -78,7 +78,8 @@ def _kinds(folder: PublishedFolder, ends: tuple[int, int] | None) -> Iterator[Ax
     """Yield the axis levels of tables, the most useful first.
 
     They are of everything, of one attribute, of two at their finest levels, and of two at coarser ones; of trips each of these for both
-    ends at all levels, coarse ones first, and those that the release has before those that are sums; at last, all other levels of trips.
+    ends at all levels, coarse ones first, and those that the release has before those that are sums; at last, all other levels of trips; of
+    group sizes those of three axes and more.
     """
     depths = [len(levels) for levels in folder.axes.values()]
     own = {folder.reached(entry.level): None for entry in folder.manifest.levels}
@@ -92,6 +93,8 @@ def _kinds(folder: PublishedFolder, ends: tuple[int, int] | None) -> Iterator[Ax
         own = {of: None for of in own if of not in at}
     if ends:
         yield from own
+    elif SIZE in folder.manifest.roles.values():  # the sizes in each region of groups with each attribute
+        yield from (of for of in product(*(range(depth, -1, -1) for depth in depths)) if np.count_nonzero(of) > 2)
 
 
 def _of_attributes(depths: Sequence[int], ends: Sequence[int]) -> Iterator[AxisLevels]:

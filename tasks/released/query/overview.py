@@ -13,6 +13,7 @@ from tasks.released.boxes import Boxes
 from tasks.released.estimate import Answers, Estimate
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.published import FolderSource
+from tasks.sizes.places import areas_of
 from tasks.tree.axis import AxisLevels, IntArray
 from tasks.tree.order import are_the_same, finest_clear, levels_of_flows, without_attributes
 
@@ -24,9 +25,9 @@ Ranges = tuple[IntArray, IntArray, IntArray]  # per area of an axis level its co
 # of an axis, by its number, and one of its levels; None where they are not known
 RangesOf = Callable[[int, int], Ranges | None]
 
-# of some regions of an axis level, and the first sizes, the ends of all intervals, shape (2, regions, sizes), as questions about them are
+# of some places at some axis levels, and the first sizes, the ends of all intervals, shape (2, places, sizes), as questions about them are
 # answered; None where these are not known
-EndsOf = Callable[[int, Sequence[int], int], Ends | None]
+EndsOf = Callable[[AxisLevels, Sequence[int], int], Ends | None]
 
 
 def area_totals(estimate: Estimate, axis: int, level: int) -> Answers:
@@ -48,15 +49,15 @@ def ranges_of_areas(estimate: Estimate, axis: int, level: int) -> Ranges | None:
     return (totals.count, totals.low, totals.high) if totals.stated.all() else None
 
 
-def ends_of_groups(estimate: Estimate, level: int, regions: Sequence[int], sizes: int) -> Ends | None:
-    """Return the intervals of numbers of groups by region and size, as questions about them are answered, as `EndsOf` does.
+def ends_of_groups(estimate: Estimate, levels: AxisLevels, places: Sequence[int], sizes: int) -> Ends | None:
+    """Return the intervals of numbers of groups by place and size, as questions about them are answered, as `EndsOf` does.
 
     They are None where some have none, and where more cells would be added up than a page is worth.
     """
     if max(entry.cells for entry in estimate.source.levels) > MOST_CELLS:
         return None
-    areas = np.repeat(np.array(regions, dtype=np.int64), sizes), np.tile(np.arange(sizes), len(regions))
-    groups = estimate.answers(Boxes((level, 1), areas))
+    areas = areas_of(estimate.source.tree, levels, np.repeat(np.array(places, dtype=np.int64), sizes))
+    groups = estimate.answers(Boxes((*levels[:-1], 1), (*areas, np.tile(np.arange(sizes), len(places)))))
     return np.array([groups.low, groups.high], dtype=np.float64).reshape(2, -1, sizes) if groups.stated.all() else None
 
 

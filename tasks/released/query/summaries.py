@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from storage.releases.parts import Part
-from storage.tables import REGION
 from tasks.format.tables import Rows, SlicedRows, joined, slices
 from tasks.released.query.overview import Ends, EndsOf, RangesOf
-from tasks.tree.axis import BoolArray, IntArray, Path
+from tasks.sizes.places import areas_of, numbered
+from tasks.tree.axis import AxisLevels, BoolArray, IntArray, Path
 from tasks.tree.order import Tree
 from tasks.words.areas import Shapes
 
@@ -70,7 +70,7 @@ def largest(tree: Tree, level: int, parts: Sequence[Rows]) -> tuple[LargeCount, 
 
 
 _STANDING_OUT = 0.5  # of the areas with a shape; where fewer stand out, a map shows a coarser level
-_MOST_REGIONS = 6  # of a level
+_MOST_PLACES = 6  # of a level
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,18 +143,19 @@ def _joined(paths: Sequence[Path]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Histogram:
-    """The released numbers of groups of one region by size.
+    """The released numbers of groups of one place by size.
 
     Attributes:
-        region: its number; 0 for everything.
-        path: the codes of the region, coarse to fine; empty for everything.
+        place: its number at the axis levels of its level.
+        areas: the path of its region, and of the value of each attribute that the level refines, each with the name of the axis; empty
+            for everything.
         counts: int64, shape (sizes,), groups; 0 where there is no row.
         low: the lower ends of their intervals, float64, shape (sizes,); likewise `high`.
         high: the upper ends.
     """
 
-    region: int
-    path: Path
+    place: int
+    areas: tuple[tuple[str, Path], ...]
     counts: IntArray
     low: Ends
     high: Ends
@@ -162,50 +163,54 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Histograms:
-    """The regions of a level with the most groups.
+    """The places of a level with the most groups.
 
     Attributes:
-        region_level: the axis level of its regions.
-        sizes: the codes of the sizes, up to the last one that any of these regions has.
-        regions: those that are shown, those with the most groups first.
-        there: how many regions have groups.
+        axis_levels: those of the level.
+        sizes: the codes of the sizes, up to the last one that any of these places has.
+        places: those that are shown, those with the most groups first.
+        there: how many places have groups.
     """
 
     level: int
-    region_level: int
+    axis_levels: AxisLevels
     sizes: tuple[str, ...]
-    regions: tuple[Histogram, ...]
+    places: tuple[Histogram, ...]
     there: int
 
 
 def histograms_of(tree: Tree, level: int, rows: Rows) -> Histograms | None:
-    """Return the numbers of groups by size of the regions of a level with the most groups, with the intervals of their rows; None without rows."""
-    axis = [one.name for one in tree.axes].index(REGION)
-    region, size = (rows.areas[number].astype(np.int64) for number in (axis, 1 - axis))
+    """Return the numbers of groups by size of the places of a level with the most groups, with the intervals of their rows; None without rows."""
     if not len(rows):
         return None
-    per_region = np.bincount(region, weights=rows.counts)
-    shown = np.argsort(-per_region, kind="stable")[:_MOST_REGIONS]
-    shown = shown[per_region[shown] > 0]
-    sizes = int(size[np.isin(region, shown)].max()) + 1
-    own, reached = tree.axes[axis], tree.axis_levels(level)[axis]
-    paths, histograms = own.paths(reached, shown).rows() if reached else [()], list[Histogram]()
-    for number, path in zip(shown.tolist(), paths, strict=True):
-        of_region = region == number
+    levels, size = tree.axis_levels(level), rows.areas[-1].astype(np.int64)
+    place = numbered(tree, levels, rows.areas)
+    per_place = np.bincount(place, weights=rows.counts)
+    shown = np.argsort(-per_place, kind="stable")[:_MOST_PLACES]
+    shown = shown[per_place[shown] > 0]
+    sizes = int(size[np.isin(place, shown)].max()) + 1
+    paths = [
+        [(axis.name, path) for path in axis.paths(own, of).rows()]
+        for axis, own, of in zip(tree.axes, levels, areas_of(tree, levels, shown), strict=False)
+        if own
+    ]
+    histograms = list[Histogram]()
+    for number, areas in zip(shown.tolist(), zip(*paths, strict=True) if paths else [()], strict=True):
+        of_place = place == number
         counts, ends = np.zeros(sizes, dtype=np.int64), np.full((2, sizes), np.nan)
-        counts[size[of_region]] = rows.counts[of_region]
+        counts[size[of_place]] = rows.counts[of_place]
         for end, of_rows in zip(ends, rows.bounds[:2], strict=False):
-            end[size[of_region]] = of_rows[of_region]
-        histograms.append(Histogram(number, path, counts, *ends))
-    codes = tuple(tree.axes[1 - axis].codes[-1].head(sizes).to_list())
-    return Histograms(level, reached, codes, tuple(histograms), len(per_region[per_region > 0]))
+            end[size[of_place]] = of_rows[of_place]
+        histograms.append(Histogram(number, areas, counts, *ends))
+    codes = tuple(tree.axes[-1].codes[-1].head(sizes).to_list())
+    return Histograms(level, levels, codes, tuple(histograms), len(per_place[per_place > 0]))
 
 
 def as_asked(histograms: Histograms, ends_of: EndsOf) -> Histograms:
     """Return histograms with the intervals of questions about all their numbers, also those without a row, where these are known."""
-    shown = histograms.regions
-    ends = ends_of(histograms.region_level, [of.region for of in shown], len(histograms.sizes))
+    shown = histograms.places
+    ends = ends_of(histograms.axis_levels, [of.place for of in shown], len(histograms.sizes))
     if ends is None:
         return histograms
-    regions = tuple(replace(of, low=low, high=high) for of, low, high in zip(shown, *ends, strict=True))
-    return replace(histograms, regions=regions)
+    places = tuple(replace(of, low=low, high=high) for of, low, high in zip(shown, *ends, strict=True))
+    return replace(histograms, places=places)

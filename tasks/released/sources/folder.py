@@ -100,7 +100,7 @@ class PublishedFolder:
 
     def is_exact(self, levels: Sequence[int]) -> bool:
         """Return whether the counts of boxes at some axis levels are published without noise; other intervals of one number are so by chance."""
-        if self.manifest.has_groups and not levels[1]:  # the list says how many groups a region has
+        if self.manifest.has_groups and not levels[-1]:  # the list says how many groups a place has
             return True
         return self.manifest.levels[level_of(self.steps, levels)].is_exact
 

@@ -22,7 +22,7 @@ TRIPS = [name for name, row in ROWS.items() if row[TABLE] == "trips"]
 FEW = 6  # boxes of a kind
 
 
-@pytest.fixture(params=[*FAMILIES, *TRIPS])
+@pytest.fixture(params=[*FAMILIES, *TRIPS, "sizes by tenure"])
 def folder(request, library):
     """Return a published folder of each family."""
     return library[request.param].folder

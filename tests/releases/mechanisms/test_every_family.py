@@ -139,6 +139,9 @@ FAMILIES = {
     "margins": (of_town(derived=None, release__views="margins"), ["inftda"]),
     "sizes": (of_homes(), COUNTING_GROUPS),
     "sizes within a list": (of_homes(**households.LISTED), WITH_LIST),
+    "sizes by tenure": (of_homes(**households.TENURE), COUNTING_GROUPS),
+    "sizes with views": (of_homes(**households.VIEWS), COUNTING_GROUPS),
+    "sizes by tenure within a list": (of_homes(**households.LISTED_TENURE), WITH_LIST),
     "codes that no codebook lists": (of_town(**NO_VIEWS, **UNLISTED), ["stability_histogram"]),
 }
 
@@ -264,7 +267,9 @@ def leaves_of(plan, trial):
         for own in range(1, reached + 1):
             above = axis.ancestors(areas.astype(np.int64), reached, own)
             codes[column_name(axis.name, axis.level_names[own - 1], flat)] = axis.codes[own - 1].gather(above)
-    if plan.derived:
+    if "band" in plan.derived:
+        codes["band"] = pl.Series([households.BANDS[size] for size in codes["size"]], dtype=pl.String)
+    if "mode" in plan.derived:
         pairs = zip(*(codes[name] for name in codes if name.endswith("_zone")), strict=True)
         codes["mode"] = pl.Series([town.mode_of(*pair) for pair in pairs], dtype=pl.String)
     return pl.DataFrame(codes | {"count": nodes.counts})

@@ -1,5 +1,8 @@
 """Releases of group sizes: whole numbers of households that add up over regions, their intervals, and what is refused."""
 
+from functools import partial
+
+import numpy as np
 import polars as pl
 import pytest
 import yaml
@@ -13,15 +16,19 @@ from storage.errors import InputError, SpecError, UsageError
 from tasks.mechanisms import MECHANISMS
 from tests.support.folders import changed, first, rewrite, table_of
 from tests.support.households import (
+    BANDS,
     EXACT,
     LARGEST,
     LISTED,
+    LISTED_TENURE,
     PRIVACY,
     SPEC,
+    TENURE,
+    VIEWS,
     draw_homes,
     homes_released,
     people_of,
-    true_sizes,
+    with_tenure,
     write_spec,
     write_tables,
 )
@@ -57,15 +64,61 @@ WITH_LIST = [name for name in COUNTING_GROUPS if MECHANISMS[name].takes_list]
 @pytest.mark.parametrize(
     ("mechanism", "listed"), [*((name, False) for name in COUNTING_GROUPS), *((name, True) for name in WITH_LIST)]
 )
-def test_without_noise_the_sizes_are_the_true_ones(tables, mechanism, listed):
-    """Whatever is measured, and whether a list of addresses is public, without noise the sizes are those of the table."""
-    keys = LISTED if listed else {}
-    plan, _, trial = try_spec(write_spec(tables, mechanism=mechanism, **EXACT, **keys), no_noise)
-    region, size = (axis.codes[-1].to_list() for axis in plan.tree.axes)
-    found = {(region[cell[0]], size[cell[1]]): count for cell, count in counts_of(trial.released[3]).items()}
-    true = {(county, size): count for _, county, size, count in true_sizes(draw_homes()).iter_rows()}
-    assert found == true | ({("B3", "0"): 20} if listed else {})
+@pytest.mark.parametrize("order", [None, ["tenure", "region"], ["region", "tenure"], []])
+def test_without_noise_the_sizes_are_the_true_ones(tables, mechanism, listed, order):
+    """Whatever is measured, whether a list of addresses is public, and with tenures in any order, the sizes and their ends are those of the table."""
+    by_tenure = order is not None
+    keys = [{}, LISTED, TENURE, LISTED_TENURE][2 * by_tenure + listed]
+    release = SPEC["release"] | ({"order": order} if order else {})
+    plan, _, trial = try_spec(write_spec(tables, mechanism=mechanism, **EXACT, **keys, release=release), no_noise)
+    codes = [axis.codes[-1].to_list() for axis in plan.tree.axes]
+    found = {
+        tuple(of[number] for of, number in zip(codes, cell, strict=True)): count
+        for cell, count in counts_of(trial.released[-1]).items()
+    }
+    own = ["tenure"] if by_tenure else []
+    homes = with_tenure(draw_homes()).with_columns(size=pl.col("people").clip(upper_bound=LARGEST).cast(pl.String))
+    true = homes.group_by("county", *own, "size").len().iter_rows()
+    empty = {("B3", *(["rent"] if by_tenure else []), "0"): 20} if listed else {}
+    assert found == {tuple(cell): count for *cell, count in true} | empty
     check_rows(trial)
+    for level in range(plan.tree.depth + 1) if not mechanism.endswith("relaxed") else ():
+        rows = trial.published.rows(level)[:]
+        off = [np.abs(end - rows.counts).max(initial=0) for end in rows.bounds]
+        assert max(off) <= (mechanism == "sizes_chain"), level  # which has ten times the noise
+
+
+def test_views_are_sums_that_cost_nothing(tables):
+    """Sums over sizes, tenures or regions, also by a derived column: exact without noise, uncharged, verified, and what questions are answered."""
+    release_of = partial(release, different_people=True)
+    found = release_of(write_spec(tables, **VIEWS, **EXACT))
+    plain = make_plan(load_spec(write_spec(tables, **TENURE, **EXACT)))
+    assert not any(view.epsilon for view in found.manifest.views)
+    assert [level.scale for level in found.manifest.levels] == [level.scale for level in plain.levels]
+    homes = with_tenure(draw_homes()).with_columns(size=pl.col("people").clip(upper_bound=LARGEST).cast(pl.String))
+    homes = homes.with_columns(band=pl.col("size").replace_strict(BANDS), region_county="county")
+    for view, codes in (("tenures", ["tenure"]), ("counties", ["region_county"]), ("bands", ["region_county", "band"])):
+        table = pl.read_parquet(found.folder / f"views/{view}.parquet")
+        for row in table.iter_rows(named=True):
+            true = homes.filter(**{name: row[name] for name in codes}).height
+            assert (row["count"], row["low"], row["high"]) == (true, true, true)
+            where = [f"{name.removesuffix('_county')}={row[name]}" for name in codes]
+            answer = asked_of(found.folder, *where)
+            assert (answer.count, answer.low, answer.high) == (true, true, true), where
+    assert verify_answer(found.folder).failures == []
+    changed("views/bands.parquet", first("high", 1))(found.folder)
+    assert any("bands" in failure for failure in verify_answer(found.folder).failures)
+
+
+def test_plans_say_what_is_refined_first(tables):
+    """Without an order attributes follow the coarsest regions; with one, the plan has it, and says nothing of its own choice."""
+    plan = make_plan(load_spec(write_spec(tables, **TENURE)))
+    assert plan.chosen.order == ("region.state", "tenure", "region.county")
+    assert [level.axes for level in plan.levels][3] == {"region": "state", "tenure": "tenure", "size": "size"}
+    order = {"release": SPEC["release"] | {"order": ["tenure", "region"]}}
+    plan = make_plan(load_spec(write_spec(tables, **TENURE, **order)))
+    assert plan.chosen is None
+    assert [plan.tree.axes[axis].name for axis in plan.tree.steps] == ["size", "tenure", "region", "region"]
 
 
 def test_a_row_a_person_and_a_row_a_group_give_the_same(tmp_path, own_home):
@@ -140,8 +193,12 @@ def test_noisy_counts_may_be_left_out(tmp_path, own_home):
     row = table_of(found.folder, 3).row(0, named=True)
     answer = asked_of(found.folder, f"region={row['region_county']}", "size=1")
     assert (answer.count, answer.low, answer.high) == (row["count"], row["low"], row["high"])
-    answer = asked_of(found.folder, "size=2..")
-    assert (answer.low, answer.high) == (None, None)
+    by_tenure = homes_released(tmp_path / "tenures", keep_noisy_counts=False, dataset="tenures", **TENURE, **EXACT)
+    for folder, *where in ((found.folder, "size=2.."), (by_tenure.folder, "region=A2", "size=2")):
+        answer = asked_of(folder, *where)
+        assert (answer.low, answer.high) == (None, None)
+    rows = table_of(by_tenure.folder, 4).filter(region_county="A2", size="2")
+    assert rows.height == 1  # so that its interval is that of a row, and not that of both tenures
 
 
 def test_only_units_within_their_bound_are_grouped(tables, library):
@@ -195,10 +252,16 @@ REFUSED = {
     "invariants": ({"privacy": PRIVACY | {"neighbours": "substitution", "invariants": ["state"], "i_accept_unprotected": True}}, "a person who lives alone leaves"),
     "distinct": ({"privacy": PRIVACY | {"distinct": "county"}}, "privacy.distinct must be left out for group sizes"),
     "priority": ({"priority": "least_squares"}, "priority must be left out"),
-    "views": ({"release": SPEC["release"] | {"views": "margins"}}, "release.views must be left out for group sizes"),
+    "shares of views": (VIEWS | {"privacy": PRIVACY | {"split": {"tenures": 1}}}, "a view is a sum of rows, so it has no share and costs nothing"),
+    "a view of the leaves": (TENURE | {"release": SPEC["release"] | {"views": {"all": {"region": "county", "tenure": "tenure", "size": "size"}}}}, "must be coarser than the leaves"),
     "finest": ({"release": SPEC["release"] | {"finest": "county"}}, "release.finest must be left out for group sizes"),
-    "features": ({"input": SPEC["input"] | {"features": ["sex"]}}, "input.features must be left out for group sizes"),
+    "no codes": ({"input": TENURE["input"]}, "hierarchy.tenure must be given: every attribute of a group needs its codes"),
     "other axes": ({"hierarchy": SPEC["hierarchy"] | {"sex": {"values": 2}}}, "hierarchy.sex must be left out"),
+    "an attribute named size": ({"input": SPEC["input"] | {"features": ["size"]}}, "input.features must not name size"),
+    "an order of regions": ({"release": SPEC["release"] | {"order": ["region"]}}, "release.order must be left out for group sizes without input.features"),
+    "an order without tenure": (TENURE | {"release": SPEC["release"] | {"order": ["region"]}}, "release.order must refine every axis: tenure is missing"),
+    "an order of sizes": (TENURE | {"release": SPEC["release"] | {"order": ["size", "region", "tenure"]}}, "release.order must hold axes"),
+    "taken beside a list": (LISTED_TENURE | {"hierarchy": SPEC["hierarchy"] | {"tenure": {"values": ["o", "r"], "from": {"column": "tenure", "first": 1}}}}, "hierarchy.tenure.from must be left out with input.groups"),
     "no regions": ({"hierarchy": {"regions": SPEC["hierarchy"]["region"]}}, "hierarchy.region must be given"),
     "regions in an order": ({"hierarchy": {"region": {"ordered": 5}}}, "regions have no order"),
     "a list for another": ({"mechanism": "sizes_direct", **LISTED}, "input.groups must be left out with mechanism sizes_direct"),
@@ -234,6 +297,16 @@ BAD = {
     "no region": ("address,county\nh1,\n", "column county must not be empty", {}),
     "unknown region": ("address,county\nh1,Z9\n", "column county has codes that the codebook lacks", {}),
     "two regions": ("address,county\nh1,A1\nh1,B1\n", "has a group in two regions", {}),
+    "two tenures": (
+        "address,county,tenure\nh1,A1,own\nh1,A1,rent\n",
+        "column tenure has two values in one group",
+        TENURE,
+    ),
+    "unknown tenure": (
+        "address,county,tenure\nh1,A1,Z9\n",
+        "column tenure has codes that hierarchy.tenure lacks",
+        TENURE,
+    ),
     "not in the list": ("address,county\nelsewhere,A1\n", "column address has codes that input.groups lacks", LISTED),
     "no column": ("home,county\nh1,A1\n", "has no column address", {}),
     "below zero": ("address,county,people\nh1,A1,-1\n", ">= 0", COUNTED),
@@ -252,7 +325,7 @@ def test_bad_tables_are_refused_without_a_value(tables, fault):
         release(write_spec(tables, **keys))
     said = f"{refusal.value} {refusal.value.hint}"
     assert message in said
-    assert not any(value in said for value in ("h1", "Z9", "elsewhere", "A1"))
+    assert not any(value in said for value in ("h1", "Z9", "elsewhere", "A1", "rent"))
 
 
 @pytest.mark.parametrize(("text", "message"), [

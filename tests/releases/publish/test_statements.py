@@ -150,9 +150,11 @@ def test_the_numbers_behind_charts_of_group_sizes_are_those_of_queries(library, 
     """Each size of each region has the interval that a question about it has, those without a row too."""
     told = library[name]
     section = told.texts["report"].split("Groups by size")[1].split("Level by level")[0]
-    rows = re.findall(r" (everything|[AB]\d?) \| (\d) \| ([\d,]+) \| (\S+) \| (\S+) \|", section)
+    rows = re.findall(r" (everything|[AB]\d?) \|(?: (own|rent) \|)? (\d) \| ([\d,]+) \| (\S+) \| (\S+) \|", section)
     assert {region for region, *_ in rows} >= {"everything", "A", "B", "A1"}
-    for region, size, *numbers in rows:
+    assert any(tenure for _, tenure, *_ in rows) == (name == "sizes by tenure")
+    for region, tenure, size, *numbers in rows:
         where = [f"size={size}", *([] if region == "everything" else [f"region={region}"])]
+        where += [f"tenure={tenure}"] if tenure else []
         answer = query_answer(told.folder, None, None, where, simultaneous=False)
         assert numbers == [f"{number:,}" for number in (answer.count, answer.low, answer.high)]

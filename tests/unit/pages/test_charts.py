@@ -43,8 +43,10 @@ def series_of(name, codes):
 def histograms_of(names):
     """Return the numbers of groups of three sizes in regions with some names."""
     counts = np.array([900, 70, 5])
-    regions = tuple(Histogram(at, (name,), counts, counts - 9.0, counts + 9.0) for at, name in enumerate(names))
-    return Histograms(2, 1, ("1", "2", "3"), regions, 9)
+    places = tuple(
+        Histogram(at, (("region", (name,)),), counts, counts - 9.0, counts + 9.0) for at, name in enumerate(names)
+    )
+    return Histograms(2, (1, 1), ("1", "2", "3"), places, 9)
 
 
 def texts_of(svg):

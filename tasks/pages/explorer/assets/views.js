@@ -1,4 +1,4 @@
-// The views: sums that a release measured by themselves.
+// The views: groupings beside the levels.
 
 import { data, fill, make, number, percent, release, tableOf } from "./base.js";
 
