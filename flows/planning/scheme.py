@@ -10,6 +10,7 @@ from flows.specification.rules import wrong_key
 from flows.specification.sections.hierarchy import Ordered
 from flows.specification.sections.privacy import PrivacyKeys
 from flows.specification.sections.run import RunKeys
+from storage.releases.terms import GRID, VIEWS
 from storage.tables import ENDS, REGION, SIZE
 from tasks.accounting.allocation import Allocation
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, derivation, sensitivity_of, sizes_derivation
@@ -72,15 +73,15 @@ class Scheme:
     @property
     def is_grid(self) -> bool:
         """Whether all pairs of levels of two axes are measured."""
-        return self.mechanism.finish == Unbiased(is_grid=True)
+        return self.mechanism.finish == Unbiased(GRID)
 
     def released(self, measured: Sequence[LevelNoise], confidence: float = CONFIDENCE) -> ReleasedCounts:
         """Return what is known of the released counts where every node is measured, given the noise of what is measured."""
         of_number = self.of_measured(measured)
-        parts = [*every_level(self.tree), *self.views]
+        parts = [(view, of_number.get(view.number)) for view in [*every_level(self.tree), *self.views]]
         total = 0 if self.keys.total_is_public else None  # its value is not known, and is not asked for
-        noises = [(view.axis_levels, of_number.get(view.number)) for view in parts]
-        return released_counts(self.tree, noises, confidence, total, is_grid=self.is_grid)
+        has_views = self.mechanism.covariance == VIEWS
+        return released_counts(self.tree, parts, confidence, total, is_grid=self.is_grid, has_views=has_views)
 
     @property
     def named_views(self) -> list[tuple[str, View]]:

@@ -192,7 +192,7 @@ def have_same_cells(tree: Tree, view: View, other: View) -> bool:
     one, two = Partition(tree, view), Partition(tree, other)
     if len(one) != len(two):
         return False
-    every = Partition(tree, unnumbered(_finest_named([view, other]))).cells()
+    every = Partition(tree, unnumbered(finest_named([view, other]))).cells()
     cell, other_cell = one.places(every), two.places(every)
     only = np.empty(len(one), dtype=np.int64)
     only[cell] = other_cell
@@ -293,13 +293,13 @@ def _keys(tree: Tree, view: View, sizes: Sequence[int], cells: ViewCells) -> Int
 
 def _reached(tree: Tree, view: View, sizes: Sequence[int]) -> BoolArray:
     """Return which combinations of areas and codes some leaf has, shape (combinations,)."""
-    every = Partition(tree, unnumbered(_finest_named([view])))
+    every = Partition(tree, unnumbered(finest_named([view])))
     reached = np.zeros(math.prod(sizes), dtype=bool)
     reached[_keys(tree, view, sizes, every.cells())] = True
     return reached
 
 
-def _finest_named(views: Sequence[View]) -> list[int]:
+def finest_named(views: Sequence[View]) -> list[int]:
     """Return, per axis, the finest axis level on which the cells of some views depend."""
     finest = [max(levels) for levels in zip(*(view.axis_levels for view in views), strict=True)]
     for column in (column for view in views for column in view.derived):
