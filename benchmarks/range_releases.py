@@ -17,6 +17,7 @@ from tasks.laws.samplers import table_noise
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import taking
 from tasks.tree.order import Tree
+from tasks.tree.views import level_view
 from tasks.unbiased.deviations import released_counts
 from tasks.unbiased.grid import Grid, round_grid
 from tasks.unbiased.least_squares import least_squares, round_prefix_sums

@@ -270,7 +270,8 @@ class UnbiasedEstimate(Estimate):
     def _count(self, boxes: Boxes) -> IntArray:
         """Return the counts of boxes, the sums of their rows."""
         source = self.folder
-        return source.rows_met(source.manifest.levels[source.level_of(boxes)], boxes).sums(COUNT)
+        level = -1 if boxes.codes else source.level_of(boxes)  # the leaves make up every box, with whatever codes
+        return source.rows_met(source.manifest.levels[level], boxes).sums(COUNT)
 
     def _chosen(self, parts: Sequence[Boxes]) -> list[BoolArray]:
         """Return per axis which finest areas are in the sum of single boxes, shape (areas,)."""

@@ -106,7 +106,7 @@ class TreeWithViews:
 
         visits, variances = self.alone.visits(inside, boxes)
         variances += visits[0].share ** 2 * self.alone.total
-        for some in _parts(boxes, len(self)):
+        for some in _parts(boxes, len(self)) if self.views else ():
             covariances = np.zeros((some.stop - some.start, len(self)))
             for of in visits[: self.level + 1]:
                 level = of.nodes.level
@@ -123,6 +123,8 @@ class TreeWithViews:
     def of_cells(self, levels: Sequence[int], areas: Sequence[IntArray]) -> FloatArray:
         """Return the variance of each of some nodes of a level, float64, shape (nodes,), records squared; arguments as in `TreeVariances.of_cells`."""
         variances = self.alone.of_cells(levels, areas)
+        if not self.views:  # all of them are levels
+            return variances
         level, weight = sum(levels), np.ones(len(areas[0]))
         while level > self.level:
             weight *= at_nodes(self._steps[level - 1].share, areas)
@@ -161,7 +163,10 @@ class TreeWithViews:
     def of_weights(self, weights: FloatArray) -> float:
         """Return the variance of a sum of leaves with weights, float64, shape `tree.sizes(T)`, before rounding, records squared."""
         spread = self._spread(weights)
-        return max(float((weights * spread).sum() - self._explained(self._sums(spread)[None])[0]), 0.0)
+        variance = float((weights * spread).sum())
+        if self.views:
+            variance -= float(self._explained(self._sums(spread)[None])[0])
+        return max(variance, 0.0)
 
     # least squares -----------------------------------------------------------------------------------------------------------------
 
@@ -176,6 +181,8 @@ class TreeWithViews:
             Post-processing: reads no true count. Deterministic.
         """
         values = self._settle_alone(noisy)
+        if not self.views:
+            return values
         missing = np.concatenate([noisy(view.number) for view, _ in self.views]) - self._sums(values)
         from scipy.linalg import cho_solve
 
