@@ -112,8 +112,10 @@ def _show_views(forecast: "Forecast") -> None:
         known = deviations_of(forecast.views)
         table = table_of(["view", "of"], ["cells", "σ", *known])
         for number, view in enumerate(forecast.views):
-            numbers = f"{view.possible_cells:,}", format_sigma(view.sigma, summed=False)
-            table.add_row(view.view, place(view.axes) or "everything", *numbers, *(of[number] for of in known.values()))
+            cells, sigma = f"{view.possible_cells:,}", format_sigma(view.sigma, summed=False)
+            table.add_row(
+                view.view, place(view.axes) or "everything", cells, sigma, *(of[number] for of in known.values())
+            )
         out.print("\nviews beside the tree:")
         out.print(table)
     if forecast.typical and (names := ", ".join(forecast.typical.views_below_noise)):

@@ -217,7 +217,8 @@ class UnbiasedEstimate(Estimate):
         inside = np.all([of[own] for of, own in zip(chosen, areas, strict=True)], axis=0)
         for name, code in codes.items():
             inside &= derived[name].at(tree, levels, areas) == derived[name].codes.index_of(code)
-        return inside.astype(np.float64).reshape(tree.sizes(tree.depth))
+        every: FloatArray = inside.astype(np.float64).reshape(tree.sizes(tree.depth))
+        return every
 
     def _said(
         self,
@@ -318,10 +319,10 @@ class UnbiasedEstimate(Estimate):
         texts = [f"{name} {code}" for name, code in codes.items()]
         for axis, of in zip(self.source.tree.axes, named, strict=True):
             areas = sorted(of, key=lambda area: axis.first_descendants(area[0], axis.depth)[area[1]])
-            codes = [axis.codes[level - 1][area] for level, area in areas if level]
-            more = f" and {len(codes) - _SHOWN:,} more" if len(codes) > _SHOWN else ""
-            if codes:
-                texts.append(f"{axis.name} {', '.join(codes[:_SHOWN])}{more}")
+            of_axis = [axis.codes[level - 1][area] for level, area in areas if level]
+            more = f" and {len(of_axis) - _SHOWN:,} more" if len(of_axis) > _SHOWN else ""
+            if of_axis:
+                texts.append(f"{axis.name} {', '.join(of_axis[:_SHOWN])}{more}")
         counted = f"sum over {' × '.join(texts)}" if texts else "the total"
         if is_exact:
             return f"{counted}, published exactly"

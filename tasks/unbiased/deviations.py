@@ -102,7 +102,7 @@ class ReleasedCounts:
 
     def runs(self, levels: AxisLevels) -> int:
         """Return of how many parts that are rounded apart a cell of some axis levels is made."""
-        return 2 ** np.count_nonzero(levels) if isinstance(self.variances, TreeWithViews) else 1
+        return 1 << int(np.count_nonzero(levels)) if isinstance(self.variances, TreeWithViews) else 1
 
     def box_deviation(self, inside: Inside) -> FloatArray:
         """Return the standard deviation of the count of a single box, float64, shape (1,), records."""
@@ -187,7 +187,7 @@ class ReleasedCounts:
     def rounding(self) -> int:
         """By how much rounding may move the count of a box, records."""
         if isinstance(self.variances, TreeWithViews):
-            return 2 ** max(len(self.tree.axes) - 1, 0)
+            return 1 << len(self.tree.axes) - 1
         return GRID_ROUNDING if self.crosses else ROUNDING
 
     def _is_beside(self, view: View) -> bool:

@@ -215,12 +215,12 @@ class TreeVariances:
             families.append((np.flatnonzero(partly), fan_out, share))
             nodes = Frontier(nodes.level + 1, cells.areas, np.repeat(parents.counts, fan_out))
         variances = np.zeros(boxes)
-        for (parents, fan_out, share), above, of in reversed(list(zip(families, visits, visits[1:], strict=False))):
+        for (at, fan_out, share), above, of in reversed(list(zip(families, visits, visits[1:], strict=False))):
             begins = np.cumsum(fan_out) - fan_out
             means = np.add.reduceat(share * of.share, begins)
             apart = of.rest * (of.share - np.repeat(means, fan_out)) ** 2
-            variances += np.bincount(above.nodes.counts[parents], np.add.reduceat(apart, begins), boxes)
-            above.share[parents] = means
+            variances += np.bincount(above.nodes.counts[at], np.add.reduceat(apart, begins), boxes)
+            above.share[at] = means
         return visits, variances
 
     @cached_property

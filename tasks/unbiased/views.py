@@ -318,14 +318,16 @@ class TreeWithViews:
         noise = np.concatenate(
             [np.full(len(self.partitions[view.number]), 1 / precision) for view, precision in self.views]
         )
-        return np.linalg.cholesky(self._between + np.diag(noise))
+        factor: FloatArray = np.linalg.cholesky(self._between + np.diag(noise))
+        return factor
 
     def _explained(self, covariances: FloatArray) -> FloatArray:
         """Return what the views take off the variances of sums, given their covariances with the cells of views, shape (sums, cells)."""
         from scipy.linalg import solve_triangular
 
         solved = solve_triangular(self._factor, covariances.T, lower=True)
-        return np.einsum("ij,ij->j", solved, solved)
+        squares: FloatArray = np.einsum("ij,ij->j", solved, solved)
+        return squares
 
     def _of_nodes(self, level: int, areas: Sequence[IntArray]) -> FloatArray:
         """Return what the views take off the variances of nodes of a level that is no finer than the one that refines all views."""
@@ -352,7 +354,7 @@ class TreeWithViews:
         corners = 1
         for number, axis in enumerate(self.tree.axes):
             areas = np.arange(axis.areas(axis.depth))
-            corners *= np.count_nonzero(np.diff(inside(number, areas, areas + 1, np.zeros_like(areas)), append=0))
+            corners *= int(np.count_nonzero(np.diff(inside(number, areas, areas + 1, np.zeros_like(areas)), append=0)))
         return corners
 
 
