@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from flows.specification.keys import DEFAULT_MECHANISM, Spec
@@ -77,11 +78,7 @@ class Scheme:
 
     def released(self, measured: Sequence[LevelNoise], confidence: float = CONFIDENCE) -> ReleasedCounts:
         """Return what is known of the released counts where every node is measured, given the noise of what is measured."""
-        of_number = self.of_measured(measured)
-        parts = [(view, of_number.get(view.number)) for view in [*every_level(self.tree), *self.views]]
-        total = 0 if self.keys.total_is_public else None  # its value is not known, and is not asked for
-        has_views = self.mechanism.covariance == VIEWS
-        return released_counts(self.tree, parts, confidence, total, is_grid=self.is_grid, has_views=has_views)
+        return replace(_released(self, tuple(measured)), confidence=confidence)
 
     @property
     def named_views(self) -> list[tuple[str, View]]:
@@ -206,6 +203,15 @@ class Scheme:
     def is_root(self, number: int) -> bool:
         """Return whether a level or view holds everything in one cell, whatever the codebooks are."""
         return not any(self.view(number).names.values())
+
+
+@lru_cache(maxsize=1)  # a plan asks several times, and views take a factor of a dense matrix
+def _released(scheme: Scheme, measured: tuple[LevelNoise, ...]) -> ReleasedCounts:
+    of_number = scheme.of_measured(measured)
+    parts = [(view, of_number.get(view.number)) for view in [*every_level(scheme.tree), *scheme.views]]
+    total = 0 if scheme.keys.total_is_public else None  # its value is not known, and is not asked for
+    has_views = scheme.mechanism.covariance == VIEWS
+    return released_counts(scheme.tree, parts, CONFIDENCE, total, is_grid=scheme.is_grid, has_views=has_views)
 
 
 def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] = ()) -> Tree:

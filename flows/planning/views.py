@@ -206,12 +206,16 @@ def with_order(spec: Spec, order: Sequence[str]) -> Spec:
 
 
 def with_views(spec: Spec) -> Spec:
-    """Return a spec with views of attributes, unless it names views itself, or has what does not go with them."""
+    """Return a spec with views of attributes, unless it names views itself, or has what does not go with them.
+
+    Where every node is measured, views are left to the spec: their cells may be too many for exact variances.
+    """
     if spec.release.views is not None or spec.measure == SURVIVORS or "split" in spec.privacy.model_fields_set:
         return spec
     asked = spec.model_copy(update={"release": spec.release.model_copy(update={"views": ATTRIBUTES})})
     is_possible = not any(incompatible_keys(asked, mechanism_asked_for(asked)))
-    return asked if is_possible and mechanism_asked_for(asked).measures_views else spec
+    mechanism = mechanism_asked_for(asked)
+    return asked if is_possible and mechanism.measures_views and not mechanism.is_unbiased else spec
 
 
 def geography_first(tree: Tree) -> tuple[str, ...]:
