@@ -78,7 +78,7 @@ class Scheme:
 
     def released(self, measured: Sequence[LevelNoise], confidence: float = CONFIDENCE) -> ReleasedCounts:
         """Return what is known of the released counts where every node is measured, given the noise of what is measured."""
-        return replace(_released(self, tuple(measured)), confidence=confidence)
+        return replace(_released(self, tuple(noise.scale for noise in measured)), confidence=confidence)
 
     @property
     def named_views(self) -> list[tuple[str, View]]:
@@ -206,8 +206,8 @@ class Scheme:
 
 
 @lru_cache(maxsize=1)  # a plan asks several times, and views take a factor of a dense matrix
-def _released(scheme: Scheme, measured: tuple[LevelNoise, ...]) -> ReleasedCounts:
-    of_number = scheme.of_measured(measured)
+def _released(scheme: Scheme, scales: tuple[float, ...]) -> ReleasedCounts:
+    of_number = scheme.of_measured([LevelNoise(scheme.law, scale) for scale in scales])
     parts = [(view, of_number.get(view.number)) for view in [*every_level(scheme.tree), *scheme.views]]
     total = 0 if scheme.keys.total_is_public else None  # its value is not known, and is not asked for
     has_views = scheme.mechanism.covariance == VIEWS

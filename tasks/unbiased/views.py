@@ -318,8 +318,7 @@ class TreeWithViews:
         noise = np.concatenate(
             [np.full(len(self.partitions[view.number]), 1 / precision) for view, precision in self.views]
         )
-        factor: FloatArray = np.linalg.cholesky(self._between + np.diag(noise))
-        return factor
+        return np.linalg.cholesky(self._between + np.diag(noise)).astype(np.float64)
 
     def _explained(self, covariances: FloatArray) -> FloatArray:
         """Return what the views take off the variances of sums, given their covariances with the cells of views, shape (sums, cells)."""
