@@ -102,7 +102,9 @@ class ReleasedCounts:
 
     def runs(self, levels: AxisLevels) -> int:
         """Return of how many parts that are rounded apart a cell of some axis levels is made."""
-        return 1 << int(np.count_nonzero(levels)) if isinstance(self.variances, TreeWithViews) else 1
+        if not isinstance(self.variances, TreeWithViews):
+            return 1
+        return 1 << sum(axis.areas(level) > 1 for axis, level in zip(self.tree.axes, levels, strict=True))
 
     def box_deviation(self, inside: Inside) -> FloatArray:
         """Return the standard deviation of the count of a single box, float64, shape (1,), records."""

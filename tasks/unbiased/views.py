@@ -349,11 +349,12 @@ class TreeWithViews:
         return self.alone.whole_cells(inside)
 
     def runs_of_box(self, inside: Inside) -> int:
-        """Return of how many rounded sums over the first areas of all axes a single box is made."""
+        """Return of how many rounded sums over the first areas of all axes a single box is made, at most: of each run of areas two."""
         corners = 1
         for number, axis in enumerate(self.tree.axes):
             areas = np.arange(axis.areas(axis.depth))
-            corners *= int(np.count_nonzero(np.diff(inside(number, areas, areas + 1, np.zeros_like(areas)), append=0)))
+            chosen = inside(number, areas, areas + 1, np.zeros_like(areas))
+            corners *= 1 if chosen.all() else 2 * int(np.count_nonzero(np.diff(chosen, prepend=0) > 0))
         return corners
 
 
