@@ -17,6 +17,7 @@ from tasks.laws.samplers import table_noise
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import taking
 from tasks.tree.order import Tree
+from tasks.tree.views import level_view
 from tasks.unbiased.deviations import released_counts
 from tasks.unbiased.grid import Grid, round_grid
 from tasks.unbiased.least_squares import least_squares, round_prefix_sums
@@ -106,8 +107,8 @@ def covered_ranges(tree: Tree, sigma: float, ranges: int, runs: int) -> float:
     generator, n = np.random.default_rng(2), tree.possible_cells(tree.depth)
     ends = np.sort(generator.integers(0, n + 1, (2 * ranges, 2)), axis=1)
     first, stop = ends[ends[:, 0] < ends[:, 1]][:ranges].T
-    measured = [(tree.axis_levels(level), LevelNoise(GAUSSIAN, of**-0.5)) for level, of in enumerate(precisions)]
-    rule = released_counts(tree, measured, CONFIDENCE, None, is_grid=False)
+    measured = [(level_view(tree, level), LevelNoise(GAUSSIAN, of**-0.5)) for level, of in enumerate(precisions)]
+    rule = released_counts(tree, measured, CONFIDENCE, None)
     reach = rule.box_margin(rule.with_rounding(rule.variances.of_boxes([first], [stop])))
     true, covered = counts_of_nodes(tree, generator.poisson(20, n)), 0
     for _ in range(runs):

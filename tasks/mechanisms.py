@@ -19,7 +19,11 @@ from storage.releases.terms import (
     COUNTS_POSITIVE,
     DEFAULT_FOR_SIZES,
     FIXED_TOTAL,
+    GRID,
     SURVIVORS,
+    TREE,
+    VIEWS,
+    Covariance,
     Measure,
 )
 from tasks.laws.gaussian import GAUSSIAN
@@ -109,11 +113,11 @@ class Mechanism:
         """
         if self.measure != SURVIVORS and not self.chooses_cells:
             raise ValueError(f"{self.name}: with measure {self.measure}, cells must be survivors, with a second pass.")
-        settles_views = isinstance(self.finish, Together) or self.finish == Unbiased(is_grid=True)
+        settles_views = isinstance(self.finish, Together) or self._is_unbiased_with_views
         choices = self.cells, self.views, bool(self.repair)
         if settles_views or self.cells == "views":
             goes = settles_views and self.cells == "views" and not self.repair
-            rule = "cells views there must be no repair, and the finish must be Together, or Unbiased for a grid"
+            rule = "cells views there must be no repair, and the finish must be Together, or Unbiased with views or for a grid"
         elif isinstance(self.finish, Unbiased):
             goes = choices == ("universe", every_level, False)
             rule = "the finish Unbiased there must be no repair, cells must be universe, and views every_level"
@@ -174,6 +178,11 @@ class Mechanism:
         return isinstance(self.finish, Unbiased)
 
     @property
+    def covariance(self) -> Covariance:
+        """By which rule the variance of any sum of its counts follows from the noise of the levels; empty where by none."""
+        return self.finish.covariance if isinstance(self.finish, Unbiased) else ""
+
+    @property
     def adds_up_leaves(self) -> bool:
         """Whether leaves alone are measured, and all else is their sums."""
         return isinstance(self.finish, AddUp)
@@ -196,7 +205,11 @@ class Mechanism:
     @property
     def measures_views(self) -> bool:
         """Whether it measures views beside the levels of its tree."""
-        return isinstance(self.finish, Together | Calibrate) or self.finish == Unbiased(is_grid=True)
+        return isinstance(self.finish, Together | Calibrate) or self._is_unbiased_with_views
+
+    @property
+    def _is_unbiased_with_views(self) -> bool:
+        return isinstance(self.finish, Unbiased) and self.finish.covariance != TREE
 
     @property
     def chooses_cells(self) -> bool:
@@ -384,21 +397,22 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
     many leaves for that, it goes down its tree as always; its views are totals of single axes, measured besides, to which its
     counts are calibrated.
 
-    In a grid, a mechanism that measures every node of a tree measures all pairs of levels of two axes, which are levels and views. Others
-    go down their tree as always.
+    A mechanism that measures every node of a tree measures every cell of the views too, and settles all of it by least squares. In a grid
+    it measures all pairs of levels of two axes, which are levels and views. Others go down their tree there as always.
 
     Args:
         together: whether there are few enough leaves to settle all of it together.
         is_grid: whether the views are the pairs of levels of two axes that are no levels of the tree.
     """
-    if is_grid and isinstance(mechanism.finish, Unbiased):
-        return replace(mechanism, cells="views", finish=Unbiased(is_grid=True), most_leaves=MOST_SETTLED)
+    if isinstance(mechanism.finish, Unbiased) and (is_grid or has_views):
+        finish = Unbiased(GRID if is_grid else VIEWS)
+        return replace(mechanism, cells="views", finish=finish, most_leaves=MOST_SETTLED)
     if is_grid or not has_views or mechanism.cells != "survivors":
         return mechanism
     refused = {**mechanism.refused, **_REFUSED_WITH_VIEWS}
     if not together:
-        finish = Calibrate(mechanism.shrinks or mechanism.second_pass)
-        return replace(mechanism, finish=finish, bounds=None, refused=refused, how_counted=_CALIBRATED)
+        calibrate = Calibrate(mechanism.shrinks or mechanism.second_pass)
+        return replace(mechanism, finish=calibrate, bounds=None, refused=refused, how_counted=_CALIBRATED)
     return replace(
         mechanism,
         cells="views",
@@ -418,7 +432,7 @@ def mechanism_of(release: Release) -> Mechanism:
     together = release.levels[0].source is not None
     mechanism = mechanism_with(
         MECHANISMS[release.terms.mechanism],
-        has_views=together or bool(release.views),
+        has_views=together or bool(release.views) or release.terms.crosses,
         together=together,
         is_grid=release.terms.is_grid,
     )

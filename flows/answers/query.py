@@ -299,7 +299,8 @@ def _counted(published: PublishedFolder, axis: str, area: Area | AreaSet, names:
 
 def _code(published: PublishedFolder, name: str, code: str) -> str:
     """Return a code of a derived column; refuse one that the column does not have, or a column that no count tells apart."""
-    if not (published.manifest.has_sources or published.manifest.counts_groups):
+    manifest = published.manifest
+    if not (manifest.has_sources or manifest.counts_groups or manifest.crosses):
         raise _not_apart(published, name)
     known = published.codes_of(name)
     if code not in known:
@@ -310,7 +311,7 @@ def _code(published: PublishedFolder, name: str, code: str) -> str:
 
 
 def _not_apart(published: PublishedFolder, name: str) -> UsageError:
-    """Return the refusal of a derived column where levels and views were not settled together, so that no sum of leaves has an interval."""
+    """Return the refusal of a derived column where its views do not settle the leaves, so that no sum of leaves has an interval."""
     manifest = published.manifest
     axes = list(published.axes.items())
     of = place({axes[axis][0]: axes[axis][1][level - 1] for axis, level in derived_places(manifest)[name]})

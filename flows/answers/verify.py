@@ -53,7 +53,7 @@ def _guarantee_failures(folder: Path) -> list[str]:
     privacy, recipe = manifest.privacy, MECHANISMS.get(manifest.mechanism)
     if recipe is None:
         return [f"manifest.json: there is no mechanism {manifest.mechanism}."]
-    together, has_views = manifest.has_sources, manifest.has_sources or bool(manifest.own_views)
+    together, has_views = manifest.has_sources, manifest.has_sources or manifest.crosses or bool(manifest.own_views)
     recipe = mechanism_with(recipe, has_views=has_views, together=together, is_grid=manifest.is_grid)
     if set(manifest.waived) != recipe.waived:
         return [f"manifest.json: it waives other things than mechanism {recipe.name} does."]

@@ -109,10 +109,13 @@ def _show_laws(forecast: "Forecast") -> None:
 def _show_views(forecast: "Forecast") -> None:
     """Draw the views, and the mean noise in the totals of one axis with views and without, before counts are settled."""
     if forecast.views:
-        table = table_of(["view", "of"], ["cells", "σ"])
-        for view in forecast.views:
-            cells = f"{view.possible_cells:,}"
-            table.add_row(view.view, place(view.axes) or "everything", cells, format_sigma(view.sigma, summed=False))
+        known = deviations_of(forecast.views)
+        table = table_of(["view", "of"], ["cells", "σ", *known])
+        for number, view in enumerate(forecast.views):
+            cells, sigma = f"{view.possible_cells:,}", format_sigma(view.sigma, summed=False)
+            table.add_row(
+                view.view, place(view.axes) or "everything", cells, sigma, *(of[number] for of in known.values())
+            )
         out.print("\nviews beside the tree:")
         out.print(table)
     if forecast.typical and (names := ", ".join(forecast.typical.views_below_noise)):
@@ -142,7 +145,7 @@ def _show_intervals(forecast: "Forecast") -> None:
         out.print(
             f"intervals: with {100 * forecast.confidence:g}% probability, the true count of a cell that you fix beforehand is within"
             f" {within} of {'its count' if forecast.levels[0].deviations else 'what is measured of it'}"
-            f"{'' if forecast.is_grid else '; the intervals in the tables hold for the rows, and are at least as wide'}"
+            f"{'' if forecast.is_grid or any(view.deviations for view in forecast.views) else '; the intervals in the tables hold for the rows, and are at least as wide'}"
         )
 
 

@@ -80,8 +80,8 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         sampler=spec.noise.sampler,
         tau=float_above(guarantee.tau),
         statement=plan.statement(),
-        levels=_levels(plan, total),
-        views=[_planned(plan, level, total, None) for level in plan.views],
+        levels=_planned_parts(plan, plan.levels, total),
+        views=_planned_parts(plan, plan.views, total),
         order=plan.chosen,
         margins=planned_margins(plan),
         measure=planned_measure(plan),
@@ -104,23 +104,29 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
     )
 
 
-def _levels(plan: Plan, total: int | None) -> list[PlannedPart]:
-    confidence = plan.file.spec.release.intervals.confidence
-    if plan.mechanism.adds_up_leaves or plan.mechanism.settles_together or plan.mechanism.of_groups:
-        return [_planned(plan, level, total, None) for level in plan.levels]
+def _planned_parts(plan: Plan, parts: Sequence[Part], total: int | None) -> list[PlannedPart]:
+    """Return what is planned of the levels, or of the views beside them."""
+    confidence, mechanism = plan.file.spec.release.intervals.confidence, plan.mechanism
+    is_beside = any(part.level > plan.tree.depth for part in parts)
+    if (
+        mechanism.adds_up_leaves
+        or mechanism.settles_together
+        or mechanism.of_groups
+        or (is_beside and not mechanism.is_unbiased)
+    ):
+        return [_planned(plan, part, total, None) for part in parts]
     if plan.mechanism.is_unbiased:  # the cells of a level may have different ones
         counts = plan.scheme.released(plan.guarantee.noises, confidence)
-        axis_levels = [plan.tree.axis_levels(level.level) for level in plan.levels]
         return [
             replace(
-                _planned(plan, level, total, counts.widest_margin(own)),
-                deviations=dict(zip(("least", "most"), counts.deviations(own), strict=True)),
+                _planned(plan, part, total, counts.widest_margin(view)),
+                deviations=dict(zip(("least", "most"), counts.deviations(view), strict=True)),
             )
-            for level, own in zip(plan.levels, axis_levels, strict=True)
+            for part, view in ((part, plan.scheme.view(part.level)) for part in parts)
         ]
     own = [noise_of(level) for level in own_levels(plan.levels)]
     margins = for_every_level(plan.levels, margins_of(own, confidence))
-    return [_planned(plan, level, total, margins[level.level].own) for level in plan.levels]
+    return [_planned(plan, part, total, margins[part.level].own) for part in parts]
 
 
 def _planned(plan: Plan, part: Part, total: int | None, half_width: int | None) -> PlannedPart:

@@ -218,10 +218,10 @@ def _unbiased(plan: Plan) -> list[LevelWorth]:
     """Return the worth of counts that are settled from all measurements: their exact standard deviations say it."""
     released, worth = plan.scheme.released(plan.guarantee.noises, CONFIDENCE), []
     for part in plan.parts:
-        levels = plan.scheme.view(part.level).axis_levels
-        _, most = released.deviations(levels)
+        view = plan.scheme.view(part.level)
+        _, most = released.deviations(view)
         exceeded = math.ceil(most * math.sqrt(-2 * _log_tail(part)))
-        worth.append(LevelWorth(released.widest_margin(levels), exceeded) if most else _EXACT)
+        worth.append(LevelWorth(released.widest_margin(view), exceeded) if most else _EXACT)
     return worth
 
 

@@ -86,7 +86,8 @@ def _able(is_able: Callable[[Mechanism], bool], between: str = ", ") -> str:
 def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield an error for each key that a mechanism does not use, or needs and does not have."""
     for key, reason in mechanism.refused.items():
-        if key in spec.privacy.model_fields_set and getattr(spec.privacy, key):
+        is_of_views = key == "split" and mechanism.measures_views and isinstance(spec.privacy.split, dict)
+        if key in spec.privacy.model_fields_set and getattr(spec.privacy, key) and not is_of_views:
             yield wrong_key(f"privacy.{key}", f"must be left out with mechanism {mechanism.name}: {reason}.")
     yield from faults_of_counted(spec, mechanism)
     if mechanism.counts_groups != bool(spec.release.group_sizes):
@@ -226,8 +227,11 @@ def _faults_of_views(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     if not spec.views:
         return
     if not (mechanism.measures_views or mechanism.counts_groups):
-        able = _able(lambda of: of.cells in {"survivors", "views"})
-        yield wrong_key("release.views", f"must be left out with mechanism {mechanism.name}; {able} measure views.")
+        able = _able(lambda of: of.cells in {"survivors", "views"} or of.is_unbiased)
+        why = "measures the leaves alone, of which every view is a sum"
+        yield wrong_key(
+            "release.views", f"must be left out with mechanism {mechanism.name}, which {why}; {able} measure views."
+        )
     if spec.priority:
         yield wrong_key(
             "priority", "must be left out with release.views: counts are settled with the views, whatever the priority."

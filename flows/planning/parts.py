@@ -73,12 +73,11 @@ def _unbiased(views: Sequence[View], scheme: Scheme, guarantee: Guarantee) -> It
     for view in views:
         noise = measured.get(view.number)
         is_exact = noise is not None and not noise
-        of_counts = released.variances.of_level(view.axis_levels)
         yield replace(
             _part(view, scheme),
             is_invariant=is_exact,
-            sigma=0.0 if is_exact else noise.sigma if noise else math.sqrt(of_counts.most),
-            bound=0.0 if is_exact else released.bound(view.axis_levels, CONFIDENCE),
+            sigma=0.0 if is_exact else noise.sigma if noise else math.sqrt(released.most_variance(view)),
+            bound=0.0 if is_exact else released.bound(view, CONFIDENCE),
             is_summed=noise is None,
         )
 

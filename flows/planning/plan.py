@@ -39,9 +39,7 @@ from storage.ledger.spending import Contributions, Spending
 from storage.releases.approvals import ApprovedPlan, sha256_of_value
 from storage.releases.parts import Part
 from storage.releases.terms import (
-    GRID,
     SURVIVORS,
-    TREE,
     DerivedTerms,
     FileTerms,
     Intervals,
@@ -220,7 +218,7 @@ class Plan:
         if not self.mechanism.is_unbiased:
             return {part.level: part.sigma for part in self.parts}
         released = self.scheme.released(self.guarantee.noises)
-        return {part.level: released.deviations(self.scheme.view(part.level).axis_levels)[1] for part in self.parts}
+        return {part.level: released.deviations(self.scheme.view(part.level))[1] for part in self.parts}
 
     @property
     def measure(self) -> Measure:
@@ -255,7 +253,7 @@ class Plan:
             unlisted=tuple(spec.unlisted),
             waived=tuple(sorted(self.mechanism.waived)),
             how_counted=self.mechanism.how_counted,
-            covariance=GRID if self.scheme.is_grid else TREE if self.mechanism.is_unbiased else "",
+            covariance=self.mechanism.covariance,
             statistic=self.mechanism.of_groups.measured.name if self.mechanism.of_groups else "",
             measure=self.measure,
             csv=spec.release.as_csv,

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from flows.specification.keys import DEFAULT_MECHANISM, Spec
@@ -10,6 +11,7 @@ from flows.specification.rules import wrong_key
 from flows.specification.sections.hierarchy import Ordered
 from flows.specification.sections.privacy import PrivacyKeys
 from flows.specification.sections.run import RunKeys
+from storage.releases.terms import GRID, VIEWS
 from storage.tables import ENDS, SIZE
 from tasks.accounting.allocation import Allocation
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, derivation, sensitivity_of, sizes_derivation
@@ -72,15 +74,11 @@ class Scheme:
     @property
     def is_grid(self) -> bool:
         """Whether all pairs of levels of two axes are measured."""
-        return self.mechanism.finish == Unbiased(is_grid=True)
+        return self.mechanism.finish == Unbiased(GRID)
 
     def released(self, measured: Sequence[LevelNoise], confidence: float = CONFIDENCE) -> ReleasedCounts:
         """Return what is known of the released counts where every node is measured, given the noise of what is measured."""
-        of_number = self.of_measured(measured)
-        parts = [*every_level(self.tree), *self.views]
-        total = 0 if self.keys.total_is_public else None  # its value is not known, and is not asked for
-        noises = [(view.axis_levels, of_number.get(view.number)) for view in parts]
-        return released_counts(self.tree, noises, confidence, total, is_grid=self.is_grid)
+        return replace(_released(self, tuple(noise.scale for noise in measured)), confidence=confidence)
 
     @property
     def named_views(self) -> list[tuple[str, View]]:
@@ -211,6 +209,15 @@ class Scheme:
     def is_root(self, number: int) -> bool:
         """Return whether a level or view holds everything in one cell, whatever the codebooks are."""
         return not any(self.view(number).names.values())
+
+
+@lru_cache(maxsize=1)  # a plan asks several times, and views take a factor of a dense matrix
+def _released(scheme: Scheme, scales: tuple[float, ...]) -> ReleasedCounts:
+    of_number = scheme.of_measured([LevelNoise(scheme.law, scale) for scale in scales])
+    parts = [(view, of_number.get(view.number)) for view in [*every_level(scheme.tree), *scheme.views]]
+    total = 0 if scheme.keys.total_is_public else None  # its value is not known, and is not asked for
+    has_views = scheme.mechanism.covariance == VIEWS
+    return released_counts(scheme.tree, parts, CONFIDENCE, total, is_grid=scheme.is_grid, has_views=has_views)
 
 
 def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] = ()) -> Tree:

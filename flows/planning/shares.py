@@ -50,11 +50,20 @@ def _tree_split(scheme: Scheme) -> TreeSplit | None:
     keys, tree, mechanism, is_either = scheme.keys, scheme.tree, scheme.mechanism, scheme.total is not None
     levels = range(tree.depth + 1)
     squares = [scheme.sensitivity(level).l2_squared if level >= scheme.first_measured else 0 for level in levels]
-    is_named = "split" in keys.model_fields_set and "split" not in mechanism.refused
+    is_named = (
+        "split" in keys.model_fields_set and "split" not in mechanism.refused and not isinstance(keys.split, dict)
+    )
     split = keys.split if is_named else mechanism.split
     if scheme.is_grid:
         return _grid_split(scheme, split)
     if isinstance(split, Targets):
+        if scheme.names:
+            raise wrong_key(
+                "privacy.split.targets",
+                "must be left out with release.views: the deviations of levels and views depend on all shares at once, so that no"
+                " share follows from one target.",
+                hint="Give epsilon, and weights such as split: {tree: 4, by_mode: 1}; plan states the deviations.",
+            )
         for_all = for_targets(_variances(split, tree), tree, squares, is_either=is_either)
         to_targets = _split_by_precision(for_all, squares)
         together = joint_part(
@@ -145,6 +154,8 @@ def scheme_of(
     law = law or mechanism.default_law
     scheme, per_draw = measured_scheme(keys, tree, whole, mechanism, law, views), law.samplers[sampler].tau
     by_rule = _tree_split(scheme) if mechanism.is_unbiased else None
+    if by_rule and scheme.names and not scheme.is_grid:
+        by_rule = _beside_views(scheme, by_rule)
     measured, shares, rho = by_rule or TreeSplit(scheme.measured, _shares_of_scheme(scheme))
     sensitivities = tuple(map(scheme.sensitivity, measured))
     scheme = replace(scheme, measured=measured, sensitivities=sensitivities, rho=rho)
@@ -152,8 +163,18 @@ def scheme_of(
     return replace(scheme, allocation=Allocation(shares, tuple(squares), tuple(taus), scheme.total))
 
 
-def _shares_of_scheme(scheme: Scheme) -> tuple[Fraction, ...]:
-    """Return the share of each measured level or view."""
+def _beside_views(scheme: Scheme, by_rule: TreeSplit) -> TreeSplit:
+    """Return a split of the levels of a tree as it is beside views: the levels share the weight of the tree by the rule."""
+    weights, levels = scheme.keys.split, dict(zip(by_rule.measured, by_rule.shares, strict=True))
+    for number, name in scheme.names.items():
+        if isinstance(weights, dict) and name in weights and scheme.first_measured <= number <= scheme.tree.depth:
+            levels.setdefault(number, Fraction(0))
+    measured = (*sorted(levels), *(view.number for view in scheme.views))
+    return TreeSplit(measured, _shares_of_scheme(replace(scheme, measured=measured), levels))
+
+
+def _shares_of_scheme(scheme: Scheme, by_rule: Mapping[int, Fraction] | None = None) -> tuple[Fraction, ...]:
+    """Return the share of each measured level or view; levels share the weight of the tree as a rule says, or as the spec does."""
     split, measured = scheme.keys.split, scheme.measured
     if not scheme.mechanism.measures_views:
         return _shares(scheme.keys, len(measured))
@@ -179,7 +200,10 @@ def _shares_of_scheme(scheme: Scheme) -> tuple[Fraction, ...]:
         raise wrong_key(
             "privacy.split", f"must be uniform, {{view: weight}} or minimise with mechanism {scheme.mechanism.name}."
         )
-    within = _shares(scheme.keys, len(levels)) if not isinstance(split, dict) else uniform(len(levels))
+    if by_rule is not None:
+        within = shares_of([by_rule[level] for level in levels]) if levels else ()
+    else:
+        within = _shares(scheme.keys, len(levels)) if not isinstance(split, dict) else uniform(len(levels))
     of_number = dict(zip(levels, (share * of_tree for share in within), strict=True))
     return shares_of([(of_number | views)[number] for number in measured])
 

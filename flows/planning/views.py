@@ -10,7 +10,7 @@ from flows.specification.keys import Spec
 from flows.specification.rules import wrong_key
 from flows.specification.sections.views import ATTRIBUTES
 from storage.errors import SpecError
-from storage.releases.terms import SURVIVORS, ViewTerms
+from storage.releases.terms import SURVIVORS, VIEWS, ViewTerms
 from tasks.ingest.derived import read_derived
 from tasks.ingest.task import TableSource
 from tasks.laws.law import NO_NOISE
@@ -18,6 +18,7 @@ from tasks.mechanisms import MOST_SETTLED, can_settle_views
 from tasks.settle.task import memory_to_settle
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, every_level, have_same_cells
+from tasks.unbiased.views import MOST_CELLS, MOST_OPERATIONS, level_refining
 from tasks.uncertainty.bounds import finest_above_noise
 from tasks.uncertainty.mixture import ABOVE_THE_NOISE
 from tasks.words.levels import place
@@ -142,10 +143,34 @@ def settling_memory(scheme: Scheme) -> int | None:
 
 
 def check_settling(scheme: Scheme, max_memory: int | None) -> None:
-    """Refuse leaves and views of which settling together may take more memory than a release has."""
+    """Refuse leaves and views of which settling together may take more memory or time than a release has."""
+    if scheme.mechanism.covariance == VIEWS and scheme.views:
+        _check_least_squares(scheme)
     leaves = f"{format_cells(scheme.tree.possible_cells(scheme.tree.depth))} leaves with all levels and views"
     otherwise = "choose a coarser finest level, or name fewer views"
     check_memory(settling_memory(scheme) or 0, max_memory, leaves, otherwise)
+
+
+def _check_least_squares(scheme: Scheme) -> None:
+    """Refuse views beside a tree of which every node is measured, if exact variances would take too long."""
+    cells = sum(len(Partition(scheme.tree, view)) for view in scheme.views)
+    refined = scheme.tree.possible_cells(level_refining(scheme.tree, scheme.views))
+    dense = f"least squares factors a dense matrix with a row for each of the {cells:,} cells of all views"
+    hint = "Name fewer or coarser views, or choose mechanism inftda_shrunk or cbdp, which state no exact variances."
+    if cells > MOST_CELLS:
+        raise wrong_key(
+            "release.views",
+            f"must have at most {MOST_CELLS:,} cells together with mechanism {scheme.mechanism.name}: {dense}.",
+            hint=hint,
+        )
+    if refined * cells**2 > MOST_OPERATIONS:
+        most = math.isqrt(MOST_OPERATIONS // refined)
+        raise wrong_key(
+            "release.views",
+            f"must have at most {most:,} cells together with mechanism {scheme.mechanism.name}: {dense}, and solves with it for each of"
+            f" the {format_cells(refined)} cells of the coarsest level that tells all of these apart.",
+            hint=hint,
+        )
 
 
 def _view(number: int, of: Mapping[str, str], tree: Tree, derived: Mapping[str, Derived]) -> View:
@@ -190,12 +215,16 @@ def with_order(spec: Spec, order: Sequence[str]) -> Spec:
 
 
 def with_views(spec: Spec) -> Spec:
-    """Return a spec with views of attributes, unless it names views itself, or has what does not go with them."""
+    """Return a spec with views of attributes, unless it names views itself, or has what does not go with them.
+
+    Where every node is measured, views are left to the spec: their cells may be too many for exact variances.
+    """
     if spec.release.views is not None or spec.measure == SURVIVORS or "split" in spec.privacy.model_fields_set:
         return spec
     asked = spec.model_copy(update={"release": spec.release.model_copy(update={"views": ATTRIBUTES})})
     is_possible = not any(incompatible_keys(asked, mechanism_asked_for(asked)))
-    return asked if is_possible and mechanism_asked_for(asked).measures_views else spec
+    mechanism = mechanism_asked_for(asked)
+    return asked if is_possible and mechanism.measures_views and not mechanism.is_unbiased else spec
 
 
 def geography_first(tree: Tree) -> tuple[str, ...]:

@@ -12,9 +12,10 @@ from storage.errors import StoreError
 # what a mechanism may waive: that counts are above zero, so that a row left out is a 0; that a public total is met
 COUNTS_POSITIVE, FIXED_TOTAL = "counts_positive", "fixed_total"
 
-Covariance = Literal["", "tree", "grid"]
+Covariance = Literal["", "tree", "grid", "views"]
 TREE: Covariance = "tree"  # the covariance of counts that come from all nodes of a tree by least squares
 GRID: Covariance = "grid"  # of counts that come from all pairs of nodes of two trees
+VIEWS: Covariance = "views"  # of counts that come from all nodes of a tree and all cells of views beside it
 
 # Which cells a mechanism with a second pass measures: those below what survives the first pass; all; or all but those of the
 # finest level, where they are the children of what survives.
@@ -179,6 +180,11 @@ class Counted:
     def is_grid(self) -> bool:
         """Whether they come from all pairs of levels of two axes."""
         return self.covariance == GRID
+
+    @property
+    def crosses(self) -> bool:
+        """Whether what they come from by least squares is no tree alone, so that errors of different cells may be positively correlated."""
+        return self.covariance in {GRID, VIEWS}
 
     @property
     def counts_groups(self) -> bool:

@@ -1,12 +1,13 @@
 """What a release says of which every node was measured: unbiased counts, with intervals by their exact variances."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
+from types import MappingProxyType
 
 import numpy as np
 
-from storage.releases.terms import GRID
+from storage.releases.terms import GRID, VIEWS
 from storage.tables import COUNT
 from tasks.format.entries import Signal
 from tasks.format.tables import Rows
@@ -16,15 +17,18 @@ from tasks.released.sources.protocol import Misfit, Source, measured_cells
 from tasks.tree.axis import AxisLevels, BoolArray, FloatArray, IntArray
 from tasks.tree.frontier import taking
 from tasks.tree.views import Partition, leaves_of, level_view
-from tasks.unbiased.deviations import ReleasedCounts, pair_precisions, released_counts
-from tasks.unbiased.grid import grid_of
+from tasks.unbiased.deviations import ReleasedCounts, released_counts
+from tasks.unbiased.grid import Grid, sums_of_first
 from tasks.unbiased.least_squares import least_squares, precisions_of
 from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
+from tasks.unbiased.views import TreeWithViews
 from tasks.uncertainty.intervals import NO_CAP, intervals
 
 _SHOWN = 6  # areas that an explanation names
 
 Areas = set[tuple[int, int]]  # of an axis, by their levels and numbers
+
+NO_CODES: Mapping[str, str] = MappingProxyType({})
 
 
 _CLOSE = 1e-6  # records: by how much sums of floats on another machine may differ
@@ -32,12 +36,15 @@ _CLOSE = 1e-6  # records: by how much sums of floats on another machine may diff
 _FLOATS = 2.0**-46  # of the records: likewise
 
 
-def _has_parts_of(source: Source, *, is_grid: bool) -> bool:
-    """Return whether the levels and views are those that the rule of the variances needs: all pairs of a grid, or no view."""
-    if not is_grid:
-        return len(source.parts) == len(source.levels)
-    every = product(*(range(axis.depth + 1) for axis in source.tree.axes))
-    return len(source.tree.axes) == 2 and sorted(source.view(number).axis_levels for number in source.parts) == [*every]
+def _has_parts_of(source: Source) -> bool:
+    """Return whether the levels and views are those that the rule of the variances needs: all pairs of a grid; views that are measured; or none."""
+    depth, views = source.tree.depth, [part for number, part in source.parts.items() if number >= len(source.levels)]
+    if source.covariance == GRID:
+        every = product(*(range(axis.depth + 1) for axis in source.tree.axes))
+        pairs = sorted(source.view(number).axis_levels for number in source.parts)
+        return len(source.tree.axes) == 2 and pairs == [*every]
+    is_numbered = sorted(source.parts) == [*range(depth + 1 + len(views))]
+    return is_numbered and all(part.noise for part in views) if source.covariance == VIEWS else not views
 
 
 class UnbiasedEstimate(Estimate):
@@ -46,26 +53,31 @@ class UnbiasedEstimate(Estimate):
     def __init__(self, source: Source) -> None:
         """Compute the variances of all levels."""
         super().__init__(source)
-        is_grid = source.covariance == GRID
-        if not _has_parts_of(source, is_grid=is_grid):
+        if not _has_parts_of(source):
             raise Misfit(
-                "manifest.json: covariance must be grid where, and only where, all pairs of levels of two axes are levels or views."
+                "manifest.json: covariance must be grid where, and only where, all pairs of levels of two axes are levels or views, and views"
+                " where, and only where, views beside a tree are measured."
             )
-        parts = source.parts.values() if is_grid else source.levels
-        measured = [(source.view(part.level).axis_levels, None if part.summed else part.noise) for part in parts]
+        parts = [(source.view(of.level), None if of.summed else of.noise) for of in source.parts.values()]
         self._counts: ReleasedCounts = released_counts(
-            source.tree, measured, source.intervals.confidence, source.total, is_grid=is_grid
+            source.tree,
+            parts,
+            source.intervals.confidence,
+            source.total,
+            is_grid=source.covariance == GRID,
+            has_views=source.covariance == VIEWS,
         )
 
     def rows(self, level: int) -> Rows:
         """Return all released nodes of a level in the order of their codes."""
         terms, levels = self.source.intervals, self.source.tree.axis_levels(level)
         nodes = self.source.nodes(level)
-        estimates = self._counts.estimates(levels, [of.astype(np.int64) for of in nodes.areas], nodes.counts)
+        areas = [of.astype(np.int64) for of in nodes.areas]
+        estimates = self._counts.estimates(self.source.view(level), areas, nodes.counts)
         signal, above = estimates.signals(terms.signal_rate)
         widths, marked = self._counts.half_widths(levels, len(nodes)), int(signal.sum())
         self._known[level] = Known(
-            promise="cells" if self._counts.is_grid else "rows",
+            promise="cells" if self._counts.crosses else "rows",
             half_width=widths[0],
             simultaneous_half_width=widths[1] if terms.simultaneous else None,
             signal=Signal(rows=marked, above=above) if marked else None,
@@ -78,13 +90,13 @@ class UnbiasedEstimate(Estimate):
     def cells(self, number: int) -> tuple[Rows, Known]:
         """Return all cells of a view, zeros too, in the order of their areas, and what is known of them."""
         partition, counts = self.source.partition(number), self.source.counts(number)
-        levels, areas = partition.view.axis_levels, partition.cells().areas
+        view, areas = partition.view, partition.cells().areas
         known = Known(
             promise="cells",
-            half_width=self._counts.cell_half_width(levels),
-            deviations=self._counts.deviations(levels),
+            half_width=self._counts.cell_half_width(view),
+            deviations=self._counts.deviations(view),
         )
-        return Rows(areas, counts, self._counts.cell_intervals(self._counts.estimates(levels, areas, counts))), known
+        return Rows(areas, counts, self._counts.cell_intervals(self._counts.estimates(view, areas, counts))), known
 
     def unsettled(self) -> Iterator[str]:
         """Yield that the counts of the leaves are not those of least squares over the noisy counts, rounded, where these are published."""
@@ -94,7 +106,7 @@ class UnbiasedEstimate(Estimate):
         leaves, nodes = Partition(tree, level_view(tree, tree.depth)), source.nodes(tree.depth)
         counts = np.zeros(len(leaves), dtype=np.int64)
         counts[leaves.places(leaves_of(tree, [of.astype(np.int64) for of in nodes.areas]))] = nodes.counts
-        is_settled = self._is_settled_grid(counts) if self._counts.is_grid else self._is_settled_tree(counts, leaves)
+        is_settled = self._are_settled_boxes(counts) if self._counts.crosses else self._is_settled_tree(counts, leaves)
         if not is_settled:
             yield f"{source.manifest.levels[-1].path} is not what the noisy counts are settled to."
 
@@ -114,26 +126,24 @@ class UnbiasedEstimate(Estimate):
             off = float(moved[-1])
         return True
 
-    def _is_settled_grid(self, counts: IntArray) -> bool:
-        """Return whether the sums over the first rows and columns are those of least squares, rounded."""
-        source, tree = self.source, self.source.tree
-        of_pair = {source.view(number).axis_levels: part for number, part in source.parts.items()}
-        noises = [(levels, None if part.summed else part.noise) for levels, part in of_pair.items()]
-
-        def noisy(above: int, below: int) -> IntArray:
-            sizes = tree.axes[0].areas(above), tree.axes[1].areas(below)
-            return source.noisy(of_pair[above, below].level).reshape(sizes)
-
-        values = grid_of(tree, pair_precisions(noises), self._counts.total).settle(noisy)
-        moved = (counts.reshape(values.shape) - values).cumsum(axis=0).cumsum(axis=1)
+    def _are_settled_boxes(self, counts: IntArray) -> bool:
+        """Return whether the sums over the first areas of all axes are those of least squares, rounded."""
+        source = self.source
+        pairs = {source.view(number).axis_levels: number for number in source.parts}
+        values = self._counts.settle(pairs, source.noisy)
+        moved = sums_of_first(counts.reshape(values.shape) - values)
         return bool((abs(moved) <= 0.5 + _CLOSE + _FLOATS * abs(values).sum()).all())
 
     def deviations(self, boxes: Boxes) -> FloatArray:
         """Return the standard deviations of the counts of boxes, float64, shape (boxes,), records."""
         tree, released, level = self.source.tree, self._counts, self.folder.level_of(boxes)
-        if released.is_grid or tree.axis_levels(level) == boxes.levels:
-            return released.with_rounding(released.variances.of_cells(boxes.levels, boxes.areas))
-        variances, runs = released.variances.of_boxes(*self._leaves(boxes)), self._runs(boxes, level)
+        if isinstance(released.variances, Grid) or tree.axis_levels(level) == boxes.levels:
+            variances = released.variances.of_cells(boxes.levels, boxes.areas)
+            return released.with_rounding(variances, released.runs(boxes.levels))
+        variances = released.variances.of_boxes(*self._leaves(boxes))
+        if released.crosses:
+            return released.with_rounding(variances, released.runs(boxes.levels))
+        runs = self._runs(boxes, level)
         deviations = np.zeros(len(boxes))
         for number in np.unique(runs).tolist():
             deviations[runs == number] = released.with_rounding(variances[runs == number], number)
@@ -150,8 +160,8 @@ class UnbiasedEstimate(Estimate):
             begin, last = (end[places[1].ravel()] for end in ends) if own == axis else (others[own], others[own])
             first.append(begins[begin])
             stop.append(begins[last + 1])
-        variances, runs = released.variances.of_boxes(first, stop), np.ones(count.size, dtype=np.int64)
-        for box in range(count.size) if len(tree.axes) > 1 and not released.is_grid else ():
+        variances, runs = released.variances.of_boxes(first, stop), np.full(count.size, released.runs(levels))
+        for box in range(count.size) if len(tree.axes) > 1 and not released.crosses else ():
             runs[box] = released.variances.runs_of_box(
                 in_ranges(*([of[[box]] for of in side] for side in (first, stop)))
             )
@@ -181,14 +191,34 @@ class UnbiasedEstimate(Estimate):
     def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
         """Return what is said of the sum of single boxes, whose leaves are all areas of a set of each axis."""
         chosen, count = self._chosen(parts), np.sum([self._count(box) for box in parts], axis=0)
+        codes = parts[0].codes
+        if codes and simultaneous:
+            return without_intervals(
+                count, "sum of rows; for codes of derived columns no interval is stated that holds at once with others"
+            )
         at_once = [self._counts.whole_margins(in_sets(chosen))] if simultaneous else []
-        leaves = np.array([math.prod(int(np.count_nonzero(of)) for of in chosen)])
+        inside = self._inside(chosen, codes) if codes else None
+        leaves = np.array(
+            [math.prod(int(np.count_nonzero(of)) for of in chosen) if inside is None else inside.sum(dtype=np.int64)]
+        )
         named: list[Areas] = [
             {(box.levels[number], area) for box in parts for area in box.areas[number].tolist()}
             for number in range(len(chosen))
         ]
-        deviation = self._counts.box_deviation(in_sets(chosen))
-        return self._said(count, deviation, at_once, confidence, lambda _: named, leaves)
+        deviation = (
+            self._counts.box_deviation(in_sets(chosen)) if inside is None else self._counts.set_deviation(inside)
+        )
+        return self._said(count, deviation, at_once, confidence, lambda _: named, leaves, codes)
+
+    def _inside(self, chosen: Sequence[BoolArray], codes: Mapping[str, str]) -> FloatArray:
+        """Return which leaves have areas of a set of each axis and codes of derived columns, 1.0 or 0.0, one dimension per axis."""
+        tree, derived = self.source.tree, self.folder.folder.derived
+        levels, areas = tree.axis_levels(tree.depth), Partition(tree, level_view(tree, tree.depth)).cells().areas
+        inside = np.all([of[own] for of, own in zip(chosen, areas, strict=True)], axis=0)
+        for name, code in codes.items():
+            inside &= derived[name].at(tree, levels, areas) == derived[name].codes.index_of(code)
+        every: FloatArray = inside.astype(np.float64).reshape(tree.sizes(tree.depth))
+        return every
 
     def _said(
         self,
@@ -198,6 +228,7 @@ class UnbiasedEstimate(Estimate):
         confidence: float | None,
         named: Callable[[int], list[Areas]],
         leaves: IntArray,
+        codes: Mapping[str, str] = NO_CODES,
     ) -> Answers:
         """Return answers by deviations; or by bounds that take no normal law, those of the fewest nodes, which hold with all others."""
         margin = self._counts.box_margin(deviation, self._confidence(confidence))
@@ -206,7 +237,7 @@ class UnbiasedEstimate(Estimate):
 
         def how(box: int) -> str:
             if not at_once:
-                return self._how(named(box), is_exact=not deviation[box])
+                return self._how(named(box), codes, is_exact=not deviation[box])
             pieces = at_once[box][1]
             return f"sum of {pieces:,} {'node' if pieces == 1 else 'nodes'}, whose intervals all hold at once"
 
@@ -224,16 +255,24 @@ class UnbiasedEstimate(Estimate):
         With the rest R, which is whole without part, :math:`2 \mathrm{Cov}(A, B) = V(A) + V(B) - V(R)`.
         """
         inside, of_whole = self._chosen(part), self._chosen(whole)
+        codes = part[0].codes
         differ = [not np.array_equal(*of) for of in zip(inside, of_whole, strict=True)]
         axis = differ.index(True) if any(differ) else 0
         rest = [of & ~inside[axis] if number == axis else of for number, of in enumerate(of_whole)]
-        one, other, apart = (self._counts.variances.variances_of(in_sets(of))[0] for of in (inside, of_whole, rest))
+        variances = self._counts.variances
+        one, other, apart = (
+            variances.of_weights(self._inside(of, codes))
+            if codes and isinstance(variances, TreeWithViews)
+            else variances.variances_of(in_sets(of))[0]
+            for of in (inside, of_whole, rest)
+        )
         return float(one + other - apart) / 2
 
     def _count(self, boxes: Boxes) -> IntArray:
         """Return the counts of boxes, the sums of their rows."""
         source = self.folder
-        return source.rows_met(source.manifest.levels[source.level_of(boxes)], boxes).sums(COUNT)
+        level = -1 if boxes.codes else source.level_of(boxes)  # the leaves make up every box, with whatever codes
+        return source.rows_met(source.manifest.levels[level], boxes).sums(COUNT)
 
     def _chosen(self, parts: Sequence[Boxes]) -> list[BoolArray]:
         """Return per axis which finest areas are in the sum of single boxes, shape (areas,)."""
@@ -275,19 +314,19 @@ class UnbiasedEstimate(Estimate):
             is_open &= ~ends
         return runs
 
-    def _how(self, named: Sequence[Areas], *, is_exact: bool) -> str:
-        """Return how the count of a set of areas of each axis was put together, in words."""
-        texts = []
+    def _how(self, named: Sequence[Areas], codes: Mapping[str, str], *, is_exact: bool) -> str:
+        """Return how the count of a set of areas of each axis, with some codes of derived columns, was put together, in words."""
+        texts = [f"{name} {code}" for name, code in codes.items()]
         for axis, of in zip(self.source.tree.axes, named, strict=True):
             areas = sorted(of, key=lambda area: axis.first_descendants(area[0], axis.depth)[area[1]])
-            codes = [axis.codes[level - 1][area] for level, area in areas if level]
-            more = f" and {len(codes) - _SHOWN:,} more" if len(codes) > _SHOWN else ""
-            if codes:
-                texts.append(f"{axis.name} {', '.join(codes[:_SHOWN])}{more}")
+            of_axis = [axis.codes[level - 1][area] for level, area in areas if level]
+            more = f" and {len(of_axis) - _SHOWN:,} more" if len(of_axis) > _SHOWN else ""
+            if of_axis:
+                texts.append(f"{axis.name} {', '.join(of_axis[:_SHOWN])}{more}")
         counted = f"sum over {' × '.join(texts)}" if texts else "the total"
         if is_exact:
             return f"{counted}, published exactly"
-        of_what = "pairs of levels" if self._counts.is_grid else "levels"
+        of_what = {GRID: "pairs of levels", VIEWS: "levels and views"}.get(self.source.covariance, "levels")
         return f"{counted}; its standard deviation follows from least squares over all {of_what}"
 
 

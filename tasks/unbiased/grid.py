@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from tasks.tree.order import Tree
 from tasks.unbiased.least_squares import subtrees
 from tasks.unbiased.variance import Inside, LevelVariances, TreeVariances, in_ranges, tree_variances
 from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, mean_variances
+
+Values = TypeVar("Values", FloatArray, IntArray)
 
 Pair = tuple[int, int]  # an axis level of each of the two axes
 
@@ -191,12 +194,11 @@ def grid_of(tree: Tree, precisions: Mapping[Pair, float], total: int | None = No
     return Grid(variances, of_sides, total)
 
 
-def sums_of_pairs(tree: Tree, counts: IntArray, pair: Pair) -> IntArray:
-    """Return the sums of leaves in the cells of two levels, int64, shape (areas, areas), records.
+def sums_of_pairs(tree: Tree, counts: IntArray, pair: Sequence[int]) -> IntArray:
+    """Return the sums of leaves in the cells of an axis level per axis, int64, shape (areas, areas, …), records.
 
     Args:
-        tree: of two axes.
-        counts: of all pairs of finest areas, int64, shape (leaves, leaves).
+        counts: of all combinations of finest areas, int64, one dimension per axis.
     """
     for number, (axis, level) in enumerate(zip(tree.axes, pair, strict=True)):
         counts = np.add.reduceat(counts, axis.first_descendants(level, axis.depth)[:-1], axis=number)
@@ -204,23 +206,32 @@ def sums_of_pairs(tree: Tree, counts: IntArray, pair: Pair) -> IntArray:
 
 
 def round_grid(values: FloatArray) -> IntArray:
-    r"""Return whole counts for the values of all pairs: the sums over the first rows and columns are rounded, halves to even.
+    r"""Return whole counts for the values of all combinations of finest areas: the sums over the first areas of all axes are rounded, halves to even.
 
-    A rectangle is made of four such sums, so that its count is within 2 of the sum of its values, and a whole total is met.
+    A box on d axes is made of :math:`2^d` such sums, so that its count is within :math:`2^{d - 1}` of the sum of its values, and a whole
+    total is met.
 
     Args:
-        values: float64, shape (rows, columns), records; below 2**50 in absolute value.
+        values: float64, one dimension per axis, records; below 2**50 in absolute value.
     Returns:
         int64, of the same shape, records; they may be negative.
     """
     floors = np.floor(values)
-    parts = (values - floors).cumsum(axis=0).cumsum(axis=1)
-    whole = floors.astype(np.int64).cumsum(axis=0).cumsum(axis=1)
+    parts, whole = sums_of_first(values - floors), sums_of_first(floors.astype(np.int64))
     carried = np.floor(parts)
     whole += carried.astype(np.int64)
     parts -= carried
     whole += (parts > 0.5) | ((parts == 0.5) & (whole % 2 == 1))
-    return np.diff(np.diff(whole, axis=0, prepend=0), axis=1, prepend=0)
+    for axis in range(values.ndim):
+        whole = np.diff(whole, axis=axis, prepend=0)
+    return whole
+
+
+def sums_of_first(values: Values) -> Values:
+    """Return the sums over the first areas of all axes, of the same shape."""
+    for axis in range(values.ndim):
+        values = values.cumsum(axis=axis)
+    return values
 
 
 def _settled(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,22 @@ def in_sets(chosen: Sequence[BoolArray]) -> Inside:
     """Return what is in a single box that has some finest areas of each axis, given per axis which ones, shape (finest areas,)."""
     before = [np.append(0, np.cumsum(of)) for of in chosen]
     return lambda axis, begin, end, _: before[axis][end] - before[axis][begin]
+
+
+class Visit(NamedTuple):
+    """Nodes of a level that are compared to boxes: all of which the parents lie partly inside.
+
+    Attributes:
+        nodes: of which the counts number the boxes.
+        share: g of each, the share of a record of the node that least squares gives to the box, float64, shape (nodes,).
+        rest: V of each, given its parent, records squared; 0 of an only child, and of the root.
+        below: the sum of `rest` over the children that are compared too; 0 where none is.
+    """
+
+    nodes: Frontier
+    share: FloatArray
+    rest: FloatArray
+    below: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,32 +190,38 @@ class TreeVariances:
 
     def moments_of(self, inside: Inside, boxes: int = 1) -> tuple[FloatArray, FloatArray]:
         """Return of each box the share of the total that least squares gives it, and its variance given the total; as `variances_of`."""
+        visits, variances = self.visits(inside, boxes)
+        return visits[0].share, variances
+
+    def visits(self, inside: Inside, boxes: int = 1) -> tuple[list[Visit], FloatArray]:
+        """Return the nodes that are compared to boxes, coarse to fine, and the variance of each box given the total; as `variances_of`."""
         tree = self.tree
-        box, areas = np.arange(boxes), tuple(np.zeros(boxes, dtype=np.int64) for _ in tree.axes)
-        root, partly = self._inside_boxes(Frontier(0, areas, box), inside)
-        box, areas = box[partly], tuple(of[partly] for of in areas)
-        families = list[tuple[IntArray, IntArray, FloatArray, FloatArray, IntArray]]()
-        shares, visited = [root], [partly]
-        for level in range(tree.depth):
-            if not len(box):
+        nodes, rest = (
+            Frontier(0, tuple(np.zeros(boxes, dtype=np.int64) for _ in tree.axes), np.arange(boxes)),
+            np.zeros(boxes),
+        )
+        visits, families = list[Visit](), list[tuple[IntArray, IntArray, FloatArray]]()
+        while True:
+            is_inside, partly = self._inside_boxes(nodes, inside)
+            visits.append(Visit(nodes, is_inside, rest, np.zeros(len(nodes))))
+            if nodes.level == tree.depth or not partly.any():
                 break
-            cells = expand(tree, Frontier(level, areas, box))
+            parents = nodes[partly]
+            cells = expand(tree, parents)
             fan_out = np.diff(cells.first_cell)
-            own, of_box = at_nodes(self.below[level + 1], cells.areas), np.repeat(box, fan_out)
-            share, rest = shares_within(own, np.repeat(at_nodes(self.children[level], areas), fan_out))
-            is_inside, partly = self._inside_boxes(Frontier(level + 1, cells.areas, of_box), inside)
-            families.append((box, cells.first_cell[:-1], share, rest, fan_out))
-            shares.append(is_inside)
-            visited.append(partly)
-            box, areas = of_box[partly], tuple(of[partly] for of in cells.areas)
+            own = at_nodes(self.below[nodes.level + 1], cells.areas)
+            share, rest = shares_within(own, np.repeat(at_nodes(self.children[nodes.level], parents.areas), fan_out))
+            visits[-1].below[partly] = np.add.reduceat(rest, cells.first_cell[:-1])
+            families.append((np.flatnonzero(partly), fan_out, share))
+            nodes = Frontier(nodes.level + 1, cells.areas, np.repeat(parents.counts, fan_out))
         variances = np.zeros(boxes)
-        for at in reversed(range(len(families))):
-            box, begins, share, rest, fan_out = families[at]
-            means = np.add.reduceat(share * shares[at + 1], begins)
-            apart = rest * (shares[at + 1] - np.repeat(means, fan_out)) ** 2
-            variances += np.bincount(box, np.add.reduceat(apart, begins), boxes)
-            shares[at][visited[at]] = means
-        return shares[0], variances
+        for (at, fan_out, share), above, of in reversed(list(zip(families, visits, visits[1:], strict=False))):
+            begins = np.cumsum(fan_out) - fan_out
+            means = np.add.reduceat(share * of.share, begins)
+            apart = of.rest * (of.share - np.repeat(means, fan_out)) ** 2
+            variances += np.bincount(above.nodes.counts[at], np.add.reduceat(apart, begins), boxes)
+            above.share[at] = means
+        return visits, variances
 
     @cached_property
     def _first_leaves(self) -> list[list[IntArray]]:

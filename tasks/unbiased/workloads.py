@@ -5,12 +5,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 
 from tasks.tree.axis import Axis, FloatArray
 from tasks.tree.order import Tree
-from tasks.unbiased.variance import TreeVariances, shares_within
+from tasks.unbiased.variance import LevelVariances, TreeVariances, shares_within
 
 RANGES, PREFIX, NODES, LEAVES, SETS = WORKLOADS = ("ranges", "prefix", "nodes", "leaves", "sets")
 
@@ -110,11 +111,27 @@ def level_weights(workload: str, tree: Tree, ordered: Collection[int]) -> FloatA
     return weights[workload]
 
 
-def mean_variances(variances: TreeVariances, ordered: Collection[int]) -> dict[str, float]:
+class Levels(Protocol):
+    """What is known of the variances of a tree, with views or without."""
+
+    @property
+    def tree(self) -> Tree:
+        """The tree."""
+
+    @property
+    def total(self) -> float:
+        """The variance of the total."""
+
+    @property
+    def levels(self) -> list[LevelVariances]:
+        """Of levels 0 to T the least, the mean and the most variance of a node."""
+
+
+def mean_variances(variances: Levels, ordered: Collection[int]) -> dict[str, float]:
     """Return the mean variance of all queries of each workload, and that of the worst node, before rounding, records squared.
 
-    Ranges and prefixes are left out where there is no ordered axis, and where the tree refines an axis in several goes, so that
-    shares of siblings depend on areas of several axes.
+    Ranges and prefixes are left out where there is no ordered axis, beside views, and where the tree refines an axis in several goes,
+    so that shares of siblings depend on areas of several axes.
     """
     tree, nodes = variances.tree, _nodes(variances.tree)
     levels = variances.levels
@@ -124,7 +141,9 @@ def mean_variances(variances: TreeVariances, ordered: Collection[int]) -> dict[s
         SETS: of_sets(variances.total, int(nodes[-1]), levels[-1].mean),
         WORST: max(level.most for level in levels),
     }
-    if not ordered or sum(one != other for one, other in pairwise(tree.steps)) >= len(tree.axes):
+    if not (ordered and isinstance(variances, TreeVariances)) or sum(
+        one != other for one, other in pairwise(tree.steps)
+    ) >= len(tree.axes):
         return means
     shares, together = _shares(variances)
     for name, form_of in FORMS.items():

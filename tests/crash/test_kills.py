@@ -126,6 +126,13 @@ FAMILIES = {
         "after commit noisy 4 trunk",
     ),
     "a grid": Family(of_grid, "hierarchical", dict.fromkeys(range(10)), range(10), "before commit counts 0 trunk"),
+    "unbiased trees with views": Family(
+        lambda folder: Town(folder).spec(mechanism="hierarchical", release__views=VIEWS),
+        "hierarchical",
+        OF_TOWN | {5: 4, 6: 4, 7: 3, 8: 5},
+        range(9),
+        "after commit noisy 8 trunk",
+    ),
     "views": Family(  # the total, pairs of districts, leaves, and views beside the tree
         lambda folder: Town(folder).spec(run={"prefect": False}, release__views=VIEWS),
         "cbdp",
@@ -269,6 +276,7 @@ def test_every_durable_event_of_a_release_is_noticed(killed):
     ("fitted priors", "after link level_4_b01.statistics.parquet"),
     ("unbiased trees", "before link level_3_trunk.noisy.parquet"),
     ("views", "before link level_7_trunk.noisy.parquet"),
+    ("unbiased trees with views", "before link level_8_trunk.noisy.parquet"),
     pytest.param("group sizes", "after commit noisy 2 trunk", marks=pytest.mark.thorough),
     pytest.param("trips by mode", "after link level_9_trunk.noisy.parquet", marks=pytest.mark.thorough),
     pytest.param("a grid", "after commit noisy 7 trunk", marks=pytest.mark.thorough),

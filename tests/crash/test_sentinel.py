@@ -46,6 +46,7 @@ SPEC_WITH_VIEWS = f"""
 {SPEC.replace("inftda", "cbdp").replace("y}", "y, views: {homes: {origin: municipality}, near: {near: near}}}", 1)}
 derived: {{near: {{table: near.csv, of: [origin, destination]}}}}
 """
+WITH_VIEWS = "cbdp", "unbiased_tree"
 # The same with a mode of each pair, in the order and with the views that Trellis chooses.
 AREAS = "{table: codebook.csv, levels: [region, municipality]}"
 SPEC_BY_MODE = (
@@ -75,7 +76,8 @@ def write_trips(folder, walks, row):
         table += [f"{home},{work},{count + 3456789},walk" for (home, work), count in pairs]
     (folder / "trips.csv").write_text("\n".join(table) + "\n")
     (folder / "codebook.csv").write_text(CODEBOOK)
-    spec = {"cbdp": SPEC_WITH_VIEWS, BY_MODE: SPEC_BY_MODE}.get(walks, SPEC.replace("m: inftda", f"m: {walks}"))
+    own = {BY_MODE: SPEC_BY_MODE} | {name: SPEC_WITH_VIEWS.replace("cbdp", name) for name in WITH_VIEWS}
+    spec = own.get(walks, SPEC.replace("m: inftda", f"m: {walks}"))
     (folder / "spec.yaml").write_text(spec)
     return folder / "spec.yaml"
 
@@ -143,6 +145,12 @@ FAMILIES = [  # mechanism, sampler, how many levels have shards, and what else i
             ("inftda", "table", (1, 2, 3, 4), WHOLE | {"counts.csv"}),
             ("cbdp", "opendp", (4,), {"homes.parquet", "near.parquet", "view_homes.parquet", "view_near.parquet"}),
             ("cascade", "opendp", (1, 2, 3, 4), WHOLE),
+            (
+                "unbiased_tree",
+                "opendp",
+                (4,),
+                {"homes.parquet", "near.parquet", "view_homes.parquet", "view_near.parquet"},
+            ),
             (BY_MODE, "opendp", (5,), {"mode.parquet", "view_mode.parquet"}),
             ("inftda_shrunk", "opendp", (), set()),
             ("group_sizes", "opendp", (1, 2, 3, 4), set()),
@@ -161,7 +169,7 @@ def test_nothing_but_the_vault_holds_a_true_count(make, walks, named, levels, ot
     places = range(4)
     homes = {sum(PLANTED[4 * home + work] for work in places) for home in places}
     near = {sum(PLANTED[4 * home + work] for home in places for work in places if home // 2 == work // 2)}
-    planted = set() if "sizes" in walks else set(PLANTED) | (homes | near if walks == "cbdp" else set())
+    planted = set() if "sizes" in walks else set(PLANTED) | (homes | near if walks in WITH_VIEWS else set())
     assert planted <= made.secrets
     assert len(made.secrets) > 10
     made.assert_hidden()

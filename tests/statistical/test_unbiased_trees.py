@@ -12,11 +12,13 @@ from tasks.tree.axis import axis_from_codebook
 from tasks.tree.frontier import taking
 from tasks.tree.order import Tree, alternate
 from tasks.tree.ordered import ordered_axis
+from tasks.tree.views import Partition, View, level_view, unnumbered
 from tasks.unbiased.deviations import released_counts
 from tasks.unbiased.grid import grid_of, round_grid, sums_of_pairs
 from tasks.unbiased.least_squares import least_squares, round_prefix_sums
 from tasks.unbiased.precisions import cascade, mean_fan_outs, uniform
 from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
+from tests.support.shapes import complete, tree_by
 
 LEAVES, RUNS, CONFIDENCE = 16, 20_000, 0.9
 TRUE = np.array([0, 0, 3, 40, 7, 7, 7, 1, 900, 0, 0, 0, 12, 5, 5, 60])
@@ -88,10 +90,8 @@ def test_intervals_of_ranges_cover():
     precisions = (uniform(mean_fan_outs(tree)) / 36.0).tolist()
     ends = np.sort(generator.integers(0, 257, (2000, 2)), axis=1)
     ends = ends[ends[:, 0] < ends[:, 1]]
-    measured = [
-        (tree.axis_levels(level), LevelNoise(GAUSSIAN, precision**-0.5)) for level, precision in enumerate(precisions)
-    ]
-    rule = released_counts(tree, measured, CONFIDENCE, None, is_grid=False)
+    measured = [(level_view(tree, level), LevelNoise(GAUSSIAN, of**-0.5)) for level, of in enumerate(precisions)]
+    rule = released_counts(tree, measured, CONFIDENCE, None)
     reach = rule.box_margin(rule.with_rounding(rule.variances.of_boxes([ends[:, 0]], [ends[:, 1]])))
     covered, halved, of_sets = 0, 0, np.zeros(2)
     true, sets = generator.poisson(20, 256), np.random.default_rng(4).random((40, 256)) < 0.5
@@ -118,8 +118,8 @@ def test_intervals_of_ranges_in_every_area_of_another_axis_cover():
     zone = replace(axis_from_codebook("z", ordered_axis("z", {"ordered": 100, "branching": 100}).codebook()), name="z")
     tree = Tree((zone, hours), (0,) * zone.depth + (1,) * hours.depth)
     precisions = (cascade(mean_fan_outs(tree)) / 0.36).tolist()
-    measured = [(tree.axis_levels(level), LevelNoise(GAUSSIAN, of**-0.5)) for level, of in enumerate(precisions)]
-    rule = released_counts(tree, measured, CONFIDENCE, None, is_grid=False)
+    measured = [(level_view(tree, level), LevelNoise(GAUSSIAN, of**-0.5)) for level, of in enumerate(precisions)]
+    rule = released_counts(tree, measured, CONFIDENCE, None)
     box = [np.array([0]), np.array([7])], [np.array([100]), np.array([10])]
     (deviation,), errors = rule.box_deviation(in_ranges(*box)), []
     draws = [
@@ -145,7 +145,7 @@ def test_intervals_of_rectangles_cover():
     tree = Tree((one.axes[0], replace(one.axes[0], name="y")), alternate([5, 5], 0))
     precisions = uniform(mean_fan_outs(one)) / 6
     pairs = {pair: float(precisions[pair[0]] * precisions[pair[1]]) for pair in product(range(6), repeat=2)}
-    measured = [(pair, LevelNoise(GAUSSIAN, of**-0.5)) for pair, of in pairs.items()]
+    measured = [(unnumbered(pair), LevelNoise(GAUSSIAN, of**-0.5)) for pair, of in pairs.items()]
     ends = [np.sort(generator.integers(0, 33, (1200, 2)), axis=1) for _ in range(2)]
     proper = (ends[0][:, 0] < ends[0][:, 1]) & (ends[1][:, 0] < ends[1][:, 1])
     (above, below), (left, right) = (of[proper][:1000].T for of in ends)
@@ -166,3 +166,32 @@ def test_intervals_of_rectangles_cover():
         halved += int((off <= reach / 2).sum())
     assert covered / (200 * len(above)) >= 0.89
     assert halved / (200 * len(above)) < 0.75
+
+
+def test_intervals_of_views_and_of_levels_beside_them_cover():
+    """Of 300 releases at least 89 % cover each cell of a view and each node at a confidence of 90 %, and of half the width do not.
+
+    The view crosses the tree, and its cells are not adjacent in it; each error has the stated deviation.
+    """
+    tree, generator = tree_by(complete(4, 2), complete(5, 1), steps=[0, 0, 1]), np.random.default_rng(11)
+    views = [View(4, (0, 1), {}), View(5, (1, 1), {})]
+    parts = [*((level_view(tree, level), 5.0) for level in range(4)), (views[0], 3.0), (views[1], 8.0)]
+    noises = {view.number: (view, LevelNoise(GAUSSIAN, scale)) for view, scale in parts}
+    rule = released_counts(tree, [*noises.values()], CONFIDENCE, None, has_views=True)
+    cells, true = Partition(tree, level_view(tree, 3)).cells(), generator.poisson(2, (16, 5))
+    held = {number: Partition(tree, view).places(cells) for number, (view, _) in noises.items()}
+    sums = {number: np.bincount(of, true.ravel()).astype(int) for number, of in held.items()}
+    errors = {number: [] for number in noises}
+    for _ in range(300):
+        noisy = {
+            number: of + discrete_gaussian(generator, noises[number][1].scale, of.shape) for number, of in sums.items()
+        }
+        counts = round_grid(rule.settle({}, noisy.__getitem__)).ravel()
+        for number, of in held.items():
+            errors[number].append(np.bincount(of, counts).astype(int) - sums[number])
+    for number, (view, _) in noises.items():
+        deviations, found = rule.of_cells(view, Partition(tree, view).cells().areas), np.array(errors[number])
+        reach = rule.box_margin(deviations)
+        assert (abs(found) <= reach).mean() >= 0.89
+        assert (abs(found) <= reach / 2).mean() < 0.89
+        assert (found**2).mean() == pytest.approx((deviations**2).mean(), rel=0.25)

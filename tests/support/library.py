@@ -66,8 +66,9 @@ ROWS = {
     "sizes of three": ("group_sizes", "gaussian", "substitution", 3, "none", "none", "homes"),
     "trips by mode": ("inftda_reconciled", "gaussian", "add_remove", 1, "one", "both", "trips by mode"),
     "sizes by tenure": ("group_sizes", "laplace", "add_remove", 1, "none", "none", "homes by tenure"),
+    "unbiased tree with views": ("unbiased_tree", "gaussian", "add_remove", 1, "one", "none", "people"),
 }
-FAMILIES = list(ROWS)[:14]  # one of each family, of which all statements are judged
+FAMILIES = [*list(ROWS)[:14], "unbiased tree with views"]  # one of each family, of which all statements are judged
 # which publish the rows that stand out by themselves too
 WITH_SIGNAL = ["settled together", "unbiased tree", "grid", "sizes by tails"]
 OF_HOMES = [name for name, row in ROWS.items() if "homes" in row[TABLE]]

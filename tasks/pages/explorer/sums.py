@@ -49,7 +49,7 @@ class Sums:
         folder, tree = self._estimate.folder.folder, self._estimate.folder.tree
         name, codes = tree.axes[axis].name, tree.axes[axis].areas(levels[axis])
         many, is_size = count.size // max(codes, 1) * codes * (codes + 1) // 2, folder.manifest.roles[name] == "size"
-        many *= 1 if is_size or folder.manifest.is_grid or len(tree.axes) == 1 else _ONE_BY_ONE
+        many *= 1 if is_size or folder.manifest.crosses or len(tree.axes) == 1 else _ONE_BY_ONE
         if many > self._room or not (name in folder.ordered or is_size):
             return None
         sizes = [of.areas(level) for of, level in zip(tree.axes, levels, strict=True)]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from storage.errors import TrellisError
-from storage.releases.terms import GRID, Covariance, Intervals
+from storage.releases.terms import GRID, VIEWS, Covariance, Intervals
 from tasks.format.entries import LevelEntry
 from tasks.format.tables import Rows
 from tasks.released.sources.rows_kept import WalkedRows
@@ -105,7 +105,7 @@ class Source(Protocol):
 def measured_cells(source: Source, number: int) -> Iterator[Sequence[IntArray]]:
     """Yield the areas of all cells of a level or view, per axis, in the order in which they were measured, in parts."""
     tree = source.tree
-    if source.is_together or source.covariance == GRID:
+    if source.is_together or source.covariance in {GRID, VIEWS}:
         yield source.partition(number).cells().areas
     elif number:
         yield from (expand(tree, above).areas for above in nodes_above(tree, number, CHUNK_CELLS))

@@ -176,6 +176,7 @@ MANY = {"zone": {"values": 2000}, "age": {"ordered": 100_000}}
 NO_ORDER = {"zone": {"values": 2}, "age": {"values": 9}}
 ONE_CODE = {"zone": {"values": 1}, "age": {"ordered": 1}}
 TREE = {"mechanism": "unbiased_tree"}
+MARGINS = {"release": {"order": ["zone", "age"], "views": "margins"}}
 CASES_REFUSED = [
     (TREE | {"privacy": PRIVACY | {"split": {"targets": {"age": 5}}}}, "privacy.split.targets replaces epsilon"),
     (TREE | by_targets(age=0), "must be a finite number > 0"),
@@ -183,7 +184,10 @@ CASES_REFUSED = [
     (TREE | by_targets(ages=5), "must be one of the released levels"),
     (TREE | OF_WORK["areas"], "must be"),
     (TREE | {"priority": "least_squares"}, "priority must be left out"),
-    (TREE | {"release": {"order": ["zone", "age"], "views": "margins"}}, "release.views must be left out"),
+    (TREE | MARGINS | by_targets(age=5), "privacy.split.targets must be left out with release.views"),
+    (TREE | MARGINS | {"hierarchy": HIERARCHY | {"age": {"ordered": 6000}}}, "at most 5,000 cells together"),
+    (TREE | MARGINS | {"hierarchy": {"zone": {"values": 40}, "age": {"ordered": 2000}}}, "solves with it for each of"),
+    (TREE | MARGINS | {"mechanism": "gaussian"}, "measures the leaves alone, of which every view is a sum"),
     (TREE | {"release": {"order": ["zone", "age"], "records": True}}, "release.records must be left out"),
     (TREE | {"privacy": PRIVACY | INVARIANT}, "privacy.invariants"),
     (TREE | {"privacy": {**PRIVACY, "epsilon": None, "target": TARGET}}, "privacy.target must be left out"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
 from tasks.tree.frontier import Frontier, expand
+from tasks.tree.views import level_view
 from tasks.unbiased.deviations import released_counts
 from tasks.unbiased.variance import in_sets, tree_variances
 from tests.support.shapes import complete, covariance, drawn, incidences, tree_by
@@ -84,9 +85,9 @@ def test_sets_of_areas_have_the_variances_of_dense_least_squares(seed):
 def test_intervals_of_all_nodes_hold_at_once():
     """By the bound of sub-Gaussian noise, both sides of all nodes of all levels add up to α at most, and hardly less."""
     tree, scale = tree_by(complete(2, 5)), 1000.0
-    measured = [(tree.axis_levels(level), LevelNoise(GAUSSIAN, scale)) for level in range(6)]
-    rule, missed = released_counts(tree, measured, 0.9, None, is_grid=False), 0.0
-    for levels, _ in measured:
+    measured = [(level_view(tree, level), LevelNoise(GAUSSIAN, scale)) for level in range(6)]
+    rule, missed = released_counts(tree, measured, 0.9, None), 0.0
+    for levels in (view.axis_levels for view, _ in measured):
         deviation, margin = rule.deviations(levels)[1], rule.half_widths(levels, 1)[1]
         missed += 2 * tree.axes[0].areas(levels[0]) * np.exp(-(((margin or 0) / deviation) ** 2) / 2)
     assert 0.09 < missed <= 0.1
