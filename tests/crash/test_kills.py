@@ -78,18 +78,25 @@ def of_trips_by_mode(folder):
     )
 
 
+def of_town(mechanism, **keys):
+    """Return what writes the town to be released by a mechanism, without its views."""
+    return lambda folder: Town(folder).spec(mechanism=mechanism, release__views=None, derived=None, **keys)
+
+
+def of_views(**keys):
+    """Return what writes the town with its views."""
+    return lambda folder: Town(folder).spec(release__views=VIEWS, **keys)
+
+
+def of_margins(folder):
+    """Write trips with so little noise that all runs have the same branches."""
+    privacy = COUNTRY["privacy"] | {"unit": "one trip", "epsilon": 90.0}
+    return Wide(folder, trips(flows=40)).spec(privacy=privacy)
+
+
 @dataclass(frozen=True)
 class Family:
-    """A release of a mechanism.
-
-    Attributes:
-        write: writes its tables and its spec to a folder.
-        mechanism: its mechanism.
-        measured: how many cells are sealed of each level and view that is measured; None where that depends on the noise.
-        charged: those of them that cost something.
-        settled: a moment after the last seal.
-        sampler: who draws.
-    """
+    """A release: what writes its spec, its mechanism, the cells sealed of each level or view if known, what costs, a moment after the last seal, who draws."""
 
     write: Callable[[Path], Path]
     mechanism: str
@@ -100,63 +107,23 @@ class Family:
 
 
 OF_TOWN = {0: 1, 1: 2, 2: 4, 3: 8, 4: 16}
-LITTLE_NOISE = COUNTRY["privacy"] | {"unit": "one trip", "epsilon": 90.0}
+BESIDE_THE_TREE = {0: 1, 2: 4, 4: 16, 5: 4, 6: 4, 7: 3, 8: 5}
+MEASURED_BY_MODE, AFTER_MODE = dict(enumerate([1, 2, 6, 12, 24, 48, 2, 4, 4, 3, 6])), "after commit noisy 10 trunk"
 FAMILIES = {
-    **{
-        f"walked by {sampler}": Family(
-            partial(write_small, named=sampler), "inftda", {0: 1, **CELLS}, CELLS, "after commit INSERT checks", sampler
-        )
-        for sampler in GAUSSIAN.samplers
-    },
-    "group sizes": Family(  # with size 0; the total is never charged
-        of_group_sizes, "group_sizes", {1: 7, 2: 14, 3: 28, 4: 70}, [1, 2, 3, 4], "after commit noisy 4 trunk"
-    ),
-    "fitted priors": Family(
-        lambda folder: Town(folder).spec(mechanism="inftda_shrunk", measure="all", release__views=None, derived=None),
-        "inftda_shrunk",
-        OF_TOWN,
-        OF_TOWN,
-        "before link level_4_trunk.prior.parquet",
-    ),
-    "unbiased trees": Family(
-        lambda folder: Town(folder).spec(mechanism="hierarchical", release__views=None, derived=None),
-        "hierarchical",
-        OF_TOWN,
-        OF_TOWN,
-        "after commit noisy 4 trunk",
-    ),
+    **{f"walked by {of}": Family(partial(write_small, named=of), "inftda", {0: 1, **CELLS}, CELLS, "after commit INSERT checks", of) for of in GAUSSIAN.samplers},
+    # with size 0; the total is never charged
+    "group sizes": Family(of_group_sizes, "group_sizes", {1: 7, 2: 14, 3: 28, 4: 70}, [1, 2, 3, 4], "after commit noisy 4 trunk"),
+    "fitted priors": Family(of_town("inftda_shrunk", measure="all"), "inftda_shrunk", OF_TOWN, OF_TOWN, "before link level_4_trunk.prior.parquet"),
+    "unbiased trees": Family(of_town("hierarchical"), "hierarchical", OF_TOWN, OF_TOWN, "after commit noisy 4 trunk"),
     "a grid": Family(of_grid, "hierarchical", dict.fromkeys(range(10)), range(10), "before commit counts 0 trunk"),
-    "unbiased trees with views": Family(
-        lambda folder: Town(folder).spec(mechanism="hierarchical", release__views=VIEWS),
-        "hierarchical",
-        OF_TOWN | {5: 4, 6: 4, 7: 3, 8: 5},
-        range(9),
-        "after commit noisy 8 trunk",
-    ),
-    "views": Family(  # the total, pairs of districts, leaves, and views beside the tree
-        lambda folder: Town(folder).spec(run={"prefect": False}, release__views=VIEWS),
-        "cbdp",
-        {0: 1, 2: 4, 4: 16, 5: 4, 6: 4, 7: 3, 8: 5},
-        [0, 2, 4, 5, 6, 7, 8],
-        "after commit noisy 8 trunk",
-    ),
-    "trips by mode": Family(  # the mode comes after the district of destination; margins beside the tree, and the mode by origin
-        of_trips_by_mode,
-        "inftda_reconciled",
-        dict(enumerate([1, 2, 6, 12, 24, 48, 2, 4, 4, 3, 6])),
-        range(11),
-        "after commit noisy 10 trunk",
-    ),
-    "margins": Family(  # the levels, and the margins beside them
-        lambda folder: Wide(folder, trips(flows=40)).spec(
-            privacy=LITTLE_NOISE
-        ),  # so that all runs have the same branches
-        "inftda_reconciled",
-        dict.fromkeys(range(8)),
-        range(1, 8),
-        "after commit calibrated 7 trunk",
-    ),
-}
+    "unbiased trees with views": Family(of_views(mechanism="hierarchical"), "hierarchical", OF_TOWN | BESIDE_THE_TREE, range(9), "after commit noisy 8 trunk"),
+    # the total, pairs of districts, leaves, and views beside the tree
+    "views": Family(of_views(run={"prefect": False}), "cbdp", BESIDE_THE_TREE, BESIDE_THE_TREE, "after commit noisy 8 trunk"),
+    # the mode comes after the district of destination; margins beside the tree, and the mode by origin
+    "trips by mode": Family(of_trips_by_mode, "inftda_reconciled", MEASURED_BY_MODE, range(len(MEASURED_BY_MODE)), AFTER_MODE),
+    # the levels, and the margins beside them
+    "margins": Family(of_margins, "inftda_reconciled", dict.fromkeys(range(8)), range(1, 8), "after commit calibrated 7 trunk"),
+}  # fmt: skip
 WALKED, BY_TABLE, *OTHERS = FAMILIES
 
 
