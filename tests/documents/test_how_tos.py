@@ -74,7 +74,7 @@ MARGINS = Page("how-to/margins", 8, "make_trips.py", ("margins.yaml", "groupings
 SHAPED = ("by_mode", "by_zone", "by_trip")
 LISTED = (tuple(f"{of}.{kind}" for of in SHAPED) for kind in ("yaml", "sql"))
 SHAPE = Page("how-to/shape-your-table", 2, "make_tables.py", *LISTED)
-HOUSEHOLDS = Page("how-to/households-by-size", 3)
+HOUSEHOLDS = Page("how-to/households-by-size", 4)
 SPLITS = [of for row in re.findall(r"^\| `(.+?)`(?:, `(.+?)`)? \|", AGES.text, re.MULTILINE) for of in row if of]
 
 
