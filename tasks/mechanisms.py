@@ -247,6 +247,10 @@ _SHRUNK = (
 _TOGETHER = (
     "not in a count: each count is settled together with all levels and views, so that none is below 0 and all add up"
 )
+_DRAWN_TOGETHER = (
+    "not in a count: each count is drawn towards what its level shows to be likely, and then settled together with all levels and views,"
+    " so that none is below 0 and all add up; counts that stand alone among small ones tend to be too low"
+)
 _CALIBRATED = (
     "not in a count: all counts are calibrated to the totals of single axes, as far as the areas that are left allow"
 )
@@ -393,8 +397,8 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
     """Return a mechanism as it is for a release with views or without.
 
     With views, a mechanism that goes down a tree measures every cell of every level whatever survives, and everything is settled
-    together: each released count has a measurement of its own, and nothing that was pruned has to be revived. Where there are too
-    many leaves for that, it goes down its tree as always; its views are totals of single axes, measured besides, to which its
+    together: each released count has a measurement of its own, and nothing that was pruned has to be revived. One that follows priors counts
+    its leaves by them first. Where there are too many leaves for that, it goes down its tree as always; its views are totals of single axes, measured besides, to which its
     counts are calibrated.
 
     A mechanism that measures every node of a tree measures every cell of the views too, and settles all of it by least squares. In a grid
@@ -417,12 +421,12 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
         mechanism,
         cells="views",
         repair={},
-        finish=Together(),
+        finish=Together(mechanism.shrinks),
         measure=SURVIVORS,
         bounds=None,
         most_leaves=MOST_SETTLED,
         refused=refused,
-        how_counted=_TOGETHER,
+        how_counted=_DRAWN_TOGETHER if mechanism.shrinks else _TOGETHER,
         caution="",
     )
 

@@ -48,8 +48,8 @@ def _together(job: Job, _: Step, mechanism: Mechanism) -> Made:
             return settle_sizes(job, estimate)
         case Unbiased():
             return settle_unbiased(job)
-        case _:
-            return settle_together(job)
+        case finish:
+            return settle_together(job, finish)
 
 
 def _given(finish: Any, step: Step) -> Any:

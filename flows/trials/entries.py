@@ -21,6 +21,7 @@ from storage.ledger.books import reserved_charges
 from storage.releases.terms import ALL, SURVIVORS, Intervals
 from tasks.laws.law import Law, LevelNoise
 from tasks.mechanisms import MECHANISMS, Mechanism, can_settle_views, mechanism_with
+from tasks.settle.task import Together
 from tasks.tree.order import Tree
 from tasks.unbiased.variance import tree_variances
 from tasks.unbiased.workloads import mean_variances
@@ -194,7 +195,7 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
     tried = _with_views(plan, mechanism, named)
     if spec.noise.sampler not in law.samplers:
         notes.append(f"noise.sampler is {sampler_of(plan, law)}, because it has no {spec.noise.sampler}.")
-    if tried.settles_together and not mechanism.settles_together:
+    if tried.finish == Together() and not mechanism.settles_together:
         notes.append(
             "its counts are settled together with the views, which gives the same for every mechanism of a tree;"
             f" {mechanism.name}:{WITHOUT_VIEWS} measures no views."

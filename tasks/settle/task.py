@@ -18,7 +18,8 @@ from tasks.settle.controlled import round_controlled
 from tasks.settle.margins import balanced, settle_axis, share_out, swapped
 from tasks.settle.newton_step import cells_factored
 from tasks.settle.overlapping import Grouping, settle_overlapping
-from tasks.tree.axis import IntArray
+from tasks.settle.priors import leaves_by_priors
+from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, joined
 from tasks.tree.job import Job
 from tasks.tree.keys import begins_run
@@ -38,10 +39,16 @@ class Together:
     with the noisy counts :math:`x_i` of the :math:`n_i` cells of level or view i; exact counts are met. Then y is rounded to
     whole counts.
 
+    Attributes:
+        by_priors: how leaves are counted first by priors that are fitted to the levels of the tree; None where they are not. Then x of the leaves
+            are these counts, x of a level their sums, and all weights are 1/σ².
+
     Source:
         Fioretto, Lee and Van Hentenryck (2018), with the weights :math:`1 / n_i`. With :math:`1 / \sigma_i^2`, the bias of
         leaves that end at zero shows in the sums. The weights here lie between the two: docs/mechanisms.md.
     """
+
+    by_priors: Shrink | None = None
 
 
 def memory_to_settle(tree: Tree, views: Sequence[View]) -> int:
@@ -56,7 +63,7 @@ def memory_to_settle(tree: Tree, views: Sequence[View]) -> int:
     return leaves * (_OF_LEAF + _OF_LABEL * len(views)) + _OF_PAIR * factored**2 + _OF_PROGRAM
 
 
-def settle_together(job: Job) -> list[Shard]:
+def settle_together(job: Job, finish: Together) -> list[Shard]:
     """Settle all sealed noisy counts together, and return the counts of all levels and views, and how far rounding has moved them.
 
     It reads only sealed counts. It measures nothing and charges nothing.
@@ -66,12 +73,7 @@ def settle_together(job: Job) -> list[Shard]:
     labels = {number: _labels(job, number) for number in measured}
     job.check_going_on()
     values = settle_overlapping(
-        job.all_noisy(finest).astype(np.float64),
-        _weight(job, finest),
-        [
-            Grouping(cell, job.all_noisy(number).astype(np.float64), _weight(job, number))
-            for number, cell in labels.items()
-        ],
+        *(_by_priors(job, labels, finish.by_priors) if finish.by_priors else _as_measured(job, labels))
     )
     job.check_going_on()
     rounded = round_controlled(values, list(labels.values()))
@@ -82,6 +84,35 @@ def settle_together(job: Job) -> list[Shard]:
         np.add.at(sums, cell, rounded.counts)
         made.append(write_counts(job, partition, number, sums))
     return [*made, write_counts(job, job.partition(finest), finest, rounded.counts)]
+
+
+def _as_measured(job: Job, labels: Mapping[int, NDArray[np.int32]]) -> tuple[FloatArray, float, list[Grouping]]:
+    """Return what `settle_overlapping` takes: the noisy counts of leaves, their weight, and those of all else."""
+    finest = job.record.finest
+    groupings = [
+        Grouping(cell, job.all_noisy(number).astype(np.float64), _weight(job, number))
+        for number, cell in labels.items()
+    ]
+    return job.all_noisy(finest).astype(np.float64), _weight(job, finest), groupings
+
+
+def _by_priors(
+    job: Job, labels: Mapping[int, NDArray[np.int32]], finish: Shrink
+) -> tuple[FloatArray, float, list[Grouping]]:
+    """Return the same where leaves are counted by priors first: these counts, their weight, their sums by level, and the noisy counts of views."""
+    finest = job.record.finest
+    noises = {number: noise_of(job.record.release.parts[number]) for number in (*labels, finest)}
+    variances = {number: noise.variance if noise else 0.0 for number, noise in noises.items()}
+    noisy = {level: (job.all_noisy(level), variances[level]) for level in noises if level <= finest}
+    leaves = leaves_by_priors(job.tree, noisy, finish)
+    groupings = []
+    for number, cell in labels.items():
+        is_level, variance = number <= finest, variances[number]
+        values = (
+            np.bincount(cell, leaves, len(noisy[number][0])) if is_level else job.all_noisy(number).astype(np.float64)
+        )
+        groupings.append(Grouping(cell, values, 1 / variance if variance else np.inf))
+    return leaves.astype(np.float64), 1 / variances[finest], groupings
 
 
 def _labels(job: Job, number: int) -> NDArray[np.int32]:

@@ -135,7 +135,7 @@ FAMILIES = {
     ),
     "ordered ages": (of_people(), ["inftda_reconciled", *ON_EVERY_NODE]),
     "a grid": (of_people(**ages.GRID), ON_EVERY_NODE),
-    "views": (of_town(), ["cbdp", "inftda_reconciled", *ON_EVERY_NODE]),
+    "views": (of_town(), ["cbdp", "inftda_reconciled", "inftda_shrunk", *ON_EVERY_NODE]),
     "margins": (of_town(derived=None, release__views="margins"), ["inftda"]),
     "sizes": (of_homes(), COUNTING_GROUPS),
     "sizes within a list": (of_homes(**households.LISTED), WITH_LIST),

@@ -1,0 +1,79 @@
+"""Leaves that are counted by priors before they are settled with views: as in a walk, and nearer to the truth than without."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tasks.laws.named import noise_of as noise_in
+from tasks.mechanisms import MECHANISMS
+from tasks.settle.priors import leaves_by_priors
+from tasks.tree.frontier import Frontier, expand, root_of
+from tasks.tree.views import Partition, level_view, sums_of_leaves
+from tests.support.passes import noise_of, try_spec
+from tests.support.spec import SPEC, spec_in
+
+ZONES = 40
+
+
+@pytest.fixture
+def survey(tmp_path):
+    """Return what writes a spec of trips between zones, of which few pairs have many, by its keys."""
+    random, codes = np.random.default_rng(3), [f"{zone // 8}{zone % 8}" for zone in range(ZONES)]
+    size = random.pareto(1.0, ZONES) + 0.1
+    ends = [random.choice(codes, 4000, p=size / size.sum()) for _ in range(2)]
+    pl.DataFrame({"from": ends[0], "to": ends[1]}).write_csv(tmp_path / "trips.csv")
+    pl.DataFrame({"district": [code[:1] for code in codes], "zone": codes}).write_csv(tmp_path / "zones.csv")
+    codebook = {"table": "zones.csv", "levels": ["district", "zone"]}
+
+    def write(mechanism, views=None, **keys):
+        order = ["from.district", "to.district", "from", "to"]
+        own = {
+            "name": "survey",
+            "dataset": "survey",
+            "mechanism": mechanism,
+            "hierarchy": {"from": codebook, "to": codebook},
+        }
+        release = {"release": {"order": order} | ({"views": views} if views else {})}
+        unit = {"privacy": SPEC["privacy"] | {"unit": "one trip", "neighbours": "add_remove", "epsilon": 1.0}}
+        table = {
+            "input": {"table": "trips.csv", "features": ["from", "to"]},
+            "budget": {"epsilon": 100.0, "delta": 1e-3},
+        }
+        return spec_in(tmp_path, own | release | unit | table | keys)
+
+    return write
+
+
+def test_all_leaves_at_once_are_those_of_a_walk_that_measures_every_cell(survey):
+    """The same noisy counts give the same leaves, level by level in branches or the whole tree in memory."""
+    _, _, trial = try_spec(survey("inftda_shrunk", measure="all"), noise_of(4))
+    tree, job, noisy, nodes = trial.job.tree, trial.job, {}, root_of(trial.job.tree, 0)
+    for terms in job.record.release.levels:
+        counts = np.zeros(tree.sizes(terms.level), dtype=np.int64)
+        counts[tuple(nodes.areas)] = job.all_noisy(terms.level)
+        noisy[terms.level] = counts.ravel(), noise_in(terms).variance
+        if terms.level < tree.depth:
+            cells = expand(tree, nodes)
+            nodes = Frontier(terms.level + 1, cells.areas, np.zeros(len(cells), dtype=np.int64))
+    leaves = trial.released[-1]
+    partition = Partition(tree, level_view(tree, tree.depth))
+    found = leaves_by_priors(tree, noisy, MECHANISMS["inftda_shrunk"].finish)
+    assert found.tolist() == sums_of_leaves(partition, leaves).tolist()
+    assert len(leaves) > 300
+
+
+def test_priors_with_views_bring_leaves_nearer_and_no_view_further(survey):
+    """Over three releases leaves miss by a tenth less in all than where they are settled as measured, and levels and views by no more."""
+    missed = {}
+    for mechanism in ("inftda_shrunk", "inftda_reconciled"):
+        for seed in range(3):
+            _, table, trial = try_spec(survey(mechanism, views="margins"), noise_of(seed))
+            job, tree = trial.job, table.tree
+            leaves = Frontier(tree.depth, table.levels[-1].areas, table.levels[-1].true_counts)
+            for terms in job.record.release.parts:
+                true = sums_of_leaves(job.partition(terms.level), leaves)
+                sums = missed.setdefault(terms.level, {}).setdefault(mechanism, [])
+                sums.append(abs(job.counts(terms.level) - true).sum())
+    ratios = {number: sum(of["inftda_shrunk"]) / max(sum(of["inftda_reconciled"]), 1) for number, of in missed.items()}
+    assert ratios[4] < 0.9
+    assert max(ratios.values()) < 1.15
