@@ -11,7 +11,7 @@ from tasks.noise.measure import Truth
 from tasks.noise.task import draw, opened_vault
 from tasks.optimize.shrink import fit, gather, share
 from tasks.optimize.task import add_up, estimate_branch, repair, repeat, settle_branch
-from tasks.settle.task import calibrate, settle_together
+from tasks.settle.task import Together, calibrate, settle_together
 from tasks.sizes.estimators import Sizes
 from tasks.sizes.task import settle_sizes
 from tasks.tree.job import Job, job_of
@@ -42,14 +42,16 @@ def _repair(job: Job, step: Step, mechanism: Mechanism) -> Made:
     return repair(job, step.level, step.branch, mechanism.cells, optimiser, keeps_leaves=mechanism.shrinks is not None)
 
 
-def _together(job: Job, _: Step, mechanism: Mechanism) -> Made:
+def _together(job: Job, step: Step, mechanism: Mechanism) -> Made:
     match mechanism.finish:
         case Sizes(estimate=estimate):
             return settle_sizes(job, estimate)
         case Unbiased():
             return settle_unbiased(job)
-        case finish:
+        case Together() as finish:
             return settle_together(job, finish)
+        case _:
+            raise TypeError(f"The mechanism does not take {step}.")
 
 
 def _given(finish: Any, step: Step) -> Any:

@@ -107,11 +107,9 @@ def _by_priors(
     leaves = leaves_by_priors(job.tree, noisy, finish)
     groupings = []
     for number, cell in labels.items():
-        is_level, variance = number <= finest, variances[number]
-        values = (
-            np.bincount(cell, leaves, len(noisy[number][0])) if is_level else job.all_noisy(number).astype(np.float64)
-        )
-        groupings.append(Grouping(cell, values, 1 / variance if variance else np.inf))
+        sums = np.bincount(cell, leaves, len(noisy[number][0])) if number <= finest else job.all_noisy(number)
+        weight = 1 / variances[number] if variances[number] else np.inf
+        groupings.append(Grouping(cell, sums.astype(np.float64), weight))
     return leaves.astype(np.float64), 1 / variances[finest], groupings
 
 
