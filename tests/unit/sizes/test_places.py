@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.sizes.intervals import draws_inside
 from tasks.sizes.places import areas_of, first_inside, in_tree_order, numbered, places_of
 from tasks.sizes.programs import whole_optimum
 from tasks.tree.frontier import CHUNK_CELLS, expand, nodes_above
@@ -65,3 +66,26 @@ def test_programs_over_places_are_exact(steps, seed):
     cost = sum(float(((of - own) ** 2).sum()) / v for of, own, v in zip(found, noisy, variances, strict=True))
     assert cost == pytest.approx(costs.min())
     assert found[-1].max() < 4  # no better table has been left out
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_cell_of_a_view_bears_the_draws_that_do_not_cancel_out(seed):
+    """Any sizes in any places: written as sums of what is measured, its number of groups has as many terms, and of a chain no more."""
+    generator = np.random.default_rng(seed)
+    places, sizes, many = generator.integers(1, 6, 3)
+    cells = generator.integers(0, many, (places, sizes))
+    unit = np.eye(places * sizes, dtype=np.int64).reshape(places, sizes, -1)  # each number that is measured
+    tails = unit - np.pad(unit, ((0, 0), (0, 1), (0, 0)))[:, 1:]
+    chain = unit.swapaxes(0, 1) - np.pad(unit.swapaxes(0, 1).reshape(places * sizes, -1), ((0, 1), (0, 0)))[1:].reshape(
+        sizes, places, -1
+    )
+    for statistic, of_each in (("tails", tails), ("sizes", unit), ("chain", chain.swapaxes(0, 1))):
+        terms = np.zeros((many, places * sizes), dtype=np.int64)
+        np.add.at(terms, cells, of_each)
+        assert set(np.unique(terms)) <= {-1, 0, 1}  # no draw counts twice
+        drawn, found = np.count_nonzero(terms, axis=1), draws_inside(statistic, cells, many)
+        assert (found >= drawn).all() if statistic == "chain" else (found == drawn).all()
+        if statistic == "tails":
+            of_list = terms.reshape(many, places, sizes)[:, :, 1:]  # the first tails are those of the list
+            found = draws_inside(statistic, cells, many, has_list=True)
+            assert found.tolist() == np.count_nonzero(of_list, axis=(1, 2)).tolist()
