@@ -152,6 +152,17 @@ def test_without_noisy_counts_rows_answer(town):
     assert (of_leaves.low, of_leaves.high) == (0, asked(folder).high)
 
 
+def test_a_cell_of_a_view_beside_an_unbiased_tree_is_asked_for_by_least_squares(town):
+    """Its row has the count and the interval of the answer, of a derived column as of an axis."""
+    folder = town.release(mechanism="unbiased_tree")
+    for name, columns in (("by_mode", ["mode"]), ("mode_from", ["from_district", "mode"]), ("working", ["to_zone"])):
+        for row in view(folder, name).to_dicts():
+            answer = asked(folder, *(f"{column.partition('_')[0]}={row[column]}" for column in columns))
+            assert (answer.count, answer.low, answer.high) == (row["count"], row["low"], row["high"])
+            assert answer.sd > 0
+    assert asked(folder, "mode=walk", simultaneous=True).low is None
+
+
 def test_python_asks_of_every_combination_of_areas_and_codes(folder):
     """A row per district and mode, as they were asked for, with the counts that the command line gives; an unknown code is named."""
     release = trellis.open_release(folder)
