@@ -10,6 +10,7 @@ from unicodedata import normalize
 
 from flows.answers.groups import groups_of
 from storage.errors import UsageError
+from storage.releases.terms import VIEWS
 from tasks.format.published_tree import derived_places
 from tasks.released.query.answers import Answer, answer
 from tasks.released.query.areas import EVERYTHING, Area
@@ -300,7 +301,7 @@ def _counted(published: PublishedFolder, axis: str, area: Area | AreaSet, names:
 def _code(published: PublishedFolder, name: str, code: str) -> str:
     """Return a code of a derived column; refuse one that the column does not have, or a column that no count tells apart."""
     manifest = published.manifest
-    if not (manifest.has_sources or manifest.counts_groups or manifest.crosses):
+    if not (manifest.has_sources or manifest.counts_groups or manifest.covariance == VIEWS):
         raise _not_apart(published, name)
     known = published.codes_of(name)
     if code not in known:

@@ -255,18 +255,16 @@ class UnbiasedEstimate(Estimate):
         With the rest R, which is whole without part, :math:`2 \mathrm{Cov}(A, B) = V(A) + V(B) - V(R)`.
         """
         inside, of_whole = self._chosen(part), self._chosen(whole)
-        codes = part[0].codes
-        differ = [not np.array_equal(*of) for of in zip(inside, of_whole, strict=True)]
-        axis = differ.index(True) if any(differ) else 0
-        rest = [of & ~inside[axis] if number == axis else of for number, of in enumerate(of_whole)]
-        variances = self._counts.variances
-        one, other, apart = (
-            variances.of_weights(self._inside(of, codes))
-            if codes and isinstance(variances, TreeWithViews)
-            else variances.variances_of(in_sets(of))[0]
-            for of in (inside, of_whole, rest)
-        )
-        return float(one + other - apart) / 2
+        variances, codes = self._counts.variances, (part[0].codes, whole[0].codes)
+        if any(codes) and isinstance(variances, TreeWithViews):
+            weights, of_all = (self._inside(of, own) for of, own in zip((inside, of_whole), codes, strict=True))
+            found = [variances.of_weights(of) for of in (weights, of_all, of_all - weights)]
+        else:
+            differ = [not np.array_equal(*of) for of in zip(inside, of_whole, strict=True)]
+            axis = differ.index(True) if any(differ) else 0
+            rest = [of & ~inside[axis] if number == axis else of for number, of in enumerate(of_whole)]
+            found = [float(variances.variances_of(in_sets(of))[0]) for of in (inside, of_whole, rest)]
+        return (found[0] + found[1] - found[2]) / 2
 
     def _count(self, boxes: Boxes) -> IntArray:
         """Return the counts of boxes, the sums of their rows."""

@@ -4,7 +4,7 @@ import functools
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import combinations_with_replacement, product
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,18 +22,21 @@ from storage.errors import UsageError
 from tasks.format.manifest import Manifest
 from tasks.format.published_tree import tree_of_spec
 from tasks.laws.named import noise_of
-from tasks.released.boxes import fewest_areas
+from tasks.released.boxes import Boxes, fewest_areas
+from tasks.released.families import estimate_of
+from tasks.released.sources.folder import open_folder
+from tasks.released.sources.published import FolderSource
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.ordered import ordered_axis
 from tasks.unbiased.variance import ROUNDING_VARIANCE
 from tests.support.ages import EXACT, PRIVACY, draw_people, people_released
-from tests.support.library import ROWS, Library
+from tests.support.library import ROWS
 from tests.support.shapes import covariance
 from tests.support.town import Town, level, view
 
 
 @pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+def town(tmp_path_factory):
     """Return a town, whose releases are in its own store."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", "")
@@ -41,12 +44,12 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 
 
 @pytest.fixture(scope="module")
-def folder(town: Town) -> Path:
+def folder(town):
     """Release its views and leaves."""
     return town.release()
 
 
-def asked(folder: Path, *where: str, simultaneous: bool = False) -> Any:
+def asked(folder, *where, simultaneous=False):
     """Return the answer to one question."""
     return query_answer(folder, None, None, where, simultaneous=simultaneous)
 
@@ -69,7 +72,7 @@ def test_a_cell_of_a_view_is_asked_of_it(folder, name, codes):
         assert answer.count == level(folder, 4).filter(**codes)["count"].sum()
 
 
-def leaves_by(folder: Path, mode: str, **codes: str) -> pl.DataFrame:
+def leaves_by(folder, mode, **codes):
     """Return the released leaves with a mode and other codes."""
     table = level(folder, 4).join(pl.read_parquet(folder / "derived" / "mode.parquet"), on=["from_zone", "to_zone"])
     return table.filter(pl.col("mode") == mode, **codes)
@@ -163,6 +166,20 @@ def test_a_cell_of_a_view_beside_an_unbiased_tree_is_asked_for_by_least_squares(
     assert asked(folder, "mode=walk", simultaneous=True).low is None
 
 
+@pytest.mark.parametrize(("part", "whole"), [({"mode": "rail"}, {}), ({"mode": "rail"}, {"mode": "rail"}), ({}, {})])
+def test_a_share_of_codes_bears_the_noise_of_both_sums(town, part, whole):
+    """The part less a share of the whole has the variance of the weights of its leaves."""
+    estimate = estimate_of(FolderSource(open_folder(town.release(mechanism="unbiased_tree"))))
+    everywhere = tuple(np.zeros(1, dtype=np.int64) for _ in range(2))
+    one, other = ([Boxes((0, 0), everywhere, codes=codes)] for codes in (part, whole))
+    variances = estimate._counts.variances
+    of_part, of_whole = (estimate._inside(estimate._chosen(of), of[0].codes) for of in (one, other))
+    for share in (0.3, 0.9):
+        of_both = variances.of_weights(of_part) + share**2 * variances.of_weights(of_whole)
+        of_both -= 2 * share * estimate.covariance(one, other)
+        assert of_both == pytest.approx(variances.of_weights(of_part - share * of_whole), abs=1e-6)
+
+
 def test_python_asks_of_every_combination_of_areas_and_codes(folder):
     """A row per district and mode, as they were asked for, with the counts that the command line gives; an unknown code is named."""
     release = trellis.open_release(folder)
@@ -204,12 +221,12 @@ Releases = Callable[[str], PublishedRelease]
 
 
 @pytest.fixture(scope="module")
-def releases(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Releases:
+def releases(library, tmp_path_factory):
     """Return what finds releases of people by age, by mechanisms of every kind: those of the library, and others, each made once."""
     folder = tmp_path_factory.mktemp("ranges")
 
     @functools.cache
-    def of(name: str) -> PublishedRelease:
+    def of(name):
         if name in ROWS:
             return library[name].found
         number = list(OF_ITS_OWN).index(name)
@@ -223,13 +240,13 @@ def releases(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Rele
     return of
 
 
-def truth(found: PublishedRelease, first: int, last: int, zone: str | None = None) -> int:
+def truth(found, first, last, zone=None):
     """Return how many people of a release have an age in a range."""
     people = pl.read_csv(found.folder.parents[1] / "people.csv")
     return people.filter(pl.col("age").is_between(first, last), zone is None or pl.col("zone") == zone).height
 
 
-def one_of(found: PublishedRelease, **where: str) -> dict[str, Any]:
+def one_of(found, **where):
     """Return the answer to a question."""
     (row,) = found.query(**where).to_dicts()
     return row
@@ -248,7 +265,7 @@ def test_a_range_without_noise_is_the_truth(releases, name):
     assert row["count"] == truth(found, 2, 6, "n")
 
 
-def dense_deviation(found: PublishedRelease, inside: np.ndarray) -> float:
+def dense_deviation(found, inside):
     """Return the standard deviation of a sum of leaves from the manifest alone, by the inverse of the information of all nodes."""
     zones, ages = 2, 10
     age = axis_from_codebook("age", ordered_axis("age", {"ordered": ages}).codebook())
@@ -378,7 +395,7 @@ ROUND: list[dict[str, Any]] = [  # axes that go round, of which one has codes of
 MECHANISMS = ["unbiased_tree", "inftda_reconciled", "gaussian"]
 
 
-def on_axes(folder: Path, axes: dict[str, Any], **keys: Any) -> PublishedRelease:
+def on_axes(folder, axes, **keys):
     """Release people with codes of some axes."""
     codes = {name: ordered_axis(name, domain).codes for name, domain in axes.items()}
     drawn = {name: np.random.default_rng(seed).choice(of, 600) for seed, (name, of) in enumerate(codes.items(), 3)}
@@ -390,7 +407,7 @@ def on_axes(folder: Path, axes: dict[str, Any], **keys: Any) -> PublishedRelease
     *((MECHANISMS[0], number) for number in (0, 1)),
     *(pytest.param((mechanism, number), marks=pytest.mark.thorough) for mechanism in MECHANISMS[1:] for number in (0, 1)),
 ], ids=str)  # fmt: skip
-def going_round(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PublishedRelease]:
+def going_round(request, tmp_path_factory):
     """Release people without noise by such axes."""
     (mechanism, number), folder = request.param, tmp_path_factory.mktemp("round")
     with pytest.MonkeyPatch.context() as patch:
