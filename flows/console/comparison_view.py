@@ -40,8 +40,8 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
 
     if made_up := results.made_up:
         out.print(
-            f"[bold yellow]made up:[/] the table was drawn at random in the shape of {escape(results.name)}, with about"
-            f" {made_up.total:,} records and skew {made_up.skew:g}; the table of the spec was not opened"
+            f"[bold yellow]made up:[/] the table was drawn at random in the shape of {escape(results.name)}, with"
+            f" {made_up.in_words}; the table of the spec was not opened"
         )
     out.print(f"[bold]{results.name}[/], δ = {results.delta:g}, runs: {results.runs}; nothing was charged")
     for epsilon in results.epsilons:
@@ -143,7 +143,7 @@ def _show_rows(results: "TrialResults", stated: "Sequence[MechanismResult]") -> 
     out.print(_level_table(results.levels, stated, _OF_ROWS, _rows))
     out.print(
         f"covered: rows with a true count from low to high, on average at least {100 * results.confidence:g}% where the number of"
-        " measured cells is public; width: in records\n"
+        f" measured cells is public; width: in {results.counted}\n"
         "false rows: the share with a true count of 0, of all rows, and of the rows with `signal` alone, where it is on average at"
         " most the spec's signal_rate\n"
         "noise rows: that share of all rows, as the release would estimate it (mean of the runs in which it would; empty: none), and what it would say that it is at most\n"

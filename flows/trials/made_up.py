@@ -30,6 +30,12 @@ def made_up_of(spec: Spec, *, like: bool, total: int | None, skew: float | None)
             if given is not None:
                 raise UsageError(f"{option} must be left out without --like, got {given}.", field=option)
         return None
+    if spec.input.groups:
+        for option, given in (("--total", total), ("--skew", skew)):
+            if given is not None:
+                rule = f"{option} must be left out where input.groups lists the groups, got {given}."
+                raise UsageError(rule, field=option, hint="The public list says how many groups each region has.")
+        return MadeUp()
     skew = SKEW if skew is None else skew
     if not 0 <= skew <= 6:
         raise UsageError(f"--skew must be from 0 to 6, got {skew:g}.", field="--skew")
@@ -54,11 +60,12 @@ def made_up_of(spec: Spec, *, like: bool, total: int | None, skew: float | None)
 def made_up_table(plan: Plan, made_up: MadeUp) -> PublicTable:
     """Return a made-up table over the axes of a plan; nothing but the spec and public tables is read."""
     generator, tree = np.random.default_rng(_SEED), plan.tree
+    total, skew = made_up.total or 0, made_up.skew or 0.0
     if plan.source.groups is None:
-        areas, counts = draw_like(tree, made_up.total, made_up.skew, generator)
+        areas, counts = draw_like(tree, total, skew, generator)
         return public_table(tree, areas, counts, plan.derived)
     listed = listed_groups(plan.source, read_ends(plan.source))
-    sizes = draw_sizes_like(tree, plan.source.groups.largest, made_up.total, made_up.skew, generator, listed)
+    sizes = draw_sizes_like(tree, plan.source.groups.largest, total, skew, generator, listed)
     tails = tails_of(sizes)
     if listed is not None:
         tails = np.column_stack((listed, tails))

@@ -173,12 +173,19 @@ class MadeUp:
     """How a made-up table was drawn.
 
     Attributes:
-        total: about how many records it has.
+        total: about how many records it has; None, like `skew`, where a public list says how many groups each place has.
         skew: σ of the logarithms of what its leaves expect; of group sizes, of the regions' numbers of groups.
     """
 
-    total: int
-    skew: float
+    total: int | None = None
+    skew: float | None = None
+
+    @property
+    def in_words(self) -> str:
+        """What it holds, in words that follow "with"."""
+        if self.total is None:
+            return "records in nine tenths of the groups of the public list"
+        return f"about {self.total:,} records and skew {self.skew:g}"
 
 
 @dataclass(frozen=True, slots=True)

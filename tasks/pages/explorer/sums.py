@@ -14,6 +14,7 @@ _MOST_DRAWS = 10**15  # of the cells of a table: the noise of more says nothing 
 _MOST_ABOVE = 100_000  # measured cells of all levels above those that are added up
 MOST_NUMBERED = 2**53  # cells that have numbers in a script
 _MOST_RANGES = 50_000  # of all tables together, and of 316 codes
+_MOST_VISITED = 20_000_000  # nodes of a tree that are compared to the ranges of one table
 _ONE_BY_ONE = 50  # for how many ranges one stands of which the leaves lie apart in a tree of several axes
 
 
@@ -51,6 +52,9 @@ class Sums:
         many, is_size = count.size // max(codes, 1) * codes * (codes + 1) // 2, folder.manifest.roles[name] == "size"
         many *= 1 if is_size or folder.manifest.crosses or len(tree.axes) == 1 else _ONE_BY_ONE
         if many > self._room or not (name in folder.ordered or is_size):
+            return None
+        is_quick = is_size or folder.manifest.is_grid
+        if not is_quick and self._estimate.rows_added(levels) * codes * (codes + 1) > 2 * _MOST_VISITED:
             return None
         sizes = [of.areas(level) for of, level in zip(tree.axes, levels, strict=True)]
         first, last = np.triu_indices(codes)
