@@ -97,7 +97,7 @@ def test_fixed_ranges_are_covered(statistic):
 
 @pytest.mark.parametrize("statistic", ["tails", "sizes", "chain"])
 @pytest.mark.parametrize("has_list", [False, True])
-def test_fixed_sets_are_covered(statistic: str, has_list: bool) -> None:
+def test_fixed_sets_are_covered(statistic, has_list):
     """Any sizes in any regions: each draw is counted once, and the interval of their sum covers the truth as often as is stated.
 
     The interval for half of the draws does not: the check can fail. A set of a single region and range is that of `between`.

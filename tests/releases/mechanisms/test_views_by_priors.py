@@ -27,19 +27,12 @@ def survey(tmp_path):
 
     def write(mechanism, views=None, **keys):
         order = ["from.district", "to.district", "from", "to"]
-        own = {
-            "name": "survey",
-            "dataset": "survey",
-            "mechanism": mechanism,
-            "hierarchy": {"from": codebook, "to": codebook},
-        }
+        own = {"name": "survey", "dataset": "survey", "mechanism": mechanism}
+        axes = {"hierarchy": {"from": codebook, "to": codebook}, "budget": {"epsilon": 100.0, "delta": 1e-3}}
         release = {"release": {"order": order} | ({"views": views} if views else {})}
         unit = {"privacy": SPEC["privacy"] | {"unit": "one trip", "neighbours": "add_remove", "epsilon": 1.0}}
-        table = {
-            "input": {"table": "trips.csv", "features": ["from", "to"]},
-            "budget": {"epsilon": 100.0, "delta": 1e-3},
-        }
-        return spec_in(tmp_path, own | release | unit | table | keys)
+        table = {"input": {"table": "trips.csv", "features": ["from", "to"]}}
+        return spec_in(tmp_path, own | axes | release | unit | table | keys)
 
     return write
 
@@ -56,9 +49,8 @@ def test_all_leaves_at_once_are_those_of_a_walk_that_measures_every_cell(survey)
             cells = expand(tree, nodes)
             nodes = Frontier(terms.level + 1, cells.areas, np.zeros(len(cells), dtype=np.int64))
     leaves = trial.released[-1]
-    partition = Partition(tree, level_view(tree, tree.depth))
     found = leaves_by_priors(tree, noisy, MECHANISMS["inftda_shrunk"].finish)
-    assert found.tolist() == sums_of_leaves(partition, leaves).tolist()
+    assert found.tolist() == sums_of_leaves(Partition(tree, level_view(tree, tree.depth)), leaves).tolist()
     assert len(leaves) > 300
 
 

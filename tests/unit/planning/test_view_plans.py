@@ -1,7 +1,6 @@
 """What a plan measures of views: each cell once, under its name, with its weight and by the right law."""
 
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
@@ -11,12 +10,12 @@ from tests.support.town import DISTRICT, NAMES, Town
 
 
 @pytest.fixture
-def town(tmp_path: Path, own_home: Path) -> Town:
+def town(tmp_path, own_home):
     """Return a town with a store of its own."""
     return Town(tmp_path)
 
 
-def shares(town: Town, **changes: object) -> dict[tuple[int, str], Fraction]:
+def shares(town, **changes):
     """Return the share of everything that is measured, by its number and the view that has its cells."""
     plan = town.plan(**changes)
     scheme = plan.scheme
@@ -45,7 +44,7 @@ def test_levels_that_views_repeat_are_levels_of_a_tree(town):
     }
 
 
-def in_one_country(town: Town, *, of_districts: bool = True) -> dict[str, object]:
+def in_one_country(town, *, of_districts=True):
     """Return the keys of a release whose zones lie in one country, in districts of their own if they are not those of the town."""
     rows = "".join(f"X,{DISTRICT[zone] if of_districts else f'd{zone}'},{zone}\n" for zone in NAMES)
     (town.folder / "zones.csv").write_text(f"country,district,zone\n{rows}")

@@ -13,24 +13,24 @@ from tasks.sizes.estimators import nearest_tails
 from tasks.sizes.programs import blocks, real_optimum, whole_optimum
 from tasks.sizes.statistics import chain_of, from_chain
 from tasks.sizes.tables import NoisyLevels, falling, levels_above, tails_of
-from tests.support.group_sizes import Problem, draw_problem, problems
+from tests.support.group_sizes import draw_problem, problems
 
 seeds = st.integers(0, 2**32 - 1)
 
 
-def noisy_sizes(problem: Problem) -> list[np.ndarray]:
+def noisy_sizes(problem):
     """Return the group sizes of a problem with its noise."""
     return [true + noise for true, noise in zip(problem.true, problem.noise, strict=True)]
 
 
-def cost(found: list[np.ndarray], noisy: list[np.ndarray], variances: list[float]) -> float:
+def cost(found, noisy, variances):
     """Return the weighted sum of squares."""
     return sum(
         float(((of - own) ** 2).sum()) / variance for of, own, variance in zip(found, noisy, variances, strict=True)
     )
 
 
-def matrix_of(problem: Problem) -> np.ndarray:
+def matrix_of(problem):
     """Return which finest regions every region of every level holds, times the root of its weight."""
     leaves = np.eye(len(problem.true[-1]))
     levels = levels_above(leaves, problem.first_child)
@@ -95,10 +95,10 @@ def test_blocks_of_group_sizes_are_solved_as_all_at_once(problem):
     assert [part.stop - part.start for part in blocks(2**18, 5)] == [2, 2, 1]
 
 
-def nodes_of_chain(problem: Problem) -> list[tuple[int, int, int]]:
+def nodes_of_chain(problem):
     """Return level, region and size of the nodes of the chain: the subtrees of each size in post-order, the last region first."""
 
-    def below(level: int, region: int, size: int) -> list[tuple[int, int, int]]:
+    def below(level, region, size):
         children = []
         if level < len(problem.first_child):
             begin, end = problem.first_child[level][region : region + 2].tolist()
@@ -108,7 +108,7 @@ def nodes_of_chain(problem: Problem) -> list[tuple[int, int, int]]:
     return [node for size in reversed(range(problem.true[0].shape[1])) for node in below(0, 0, size)]
 
 
-def cost_by_recurrence(problem: Problem, noisy: list[np.ndarray]) -> float:
+def cost_by_recurrence(problem, noisy):
     """Return the least cost of a chain by the paper's tables: a node is not below the one before, and equal to it if it is coarser."""
     values = np.arange(max(1, max(int(of.max()) for of in noisy) + 1))
     table = np.zeros(len(values))
@@ -159,7 +159,7 @@ def test_whole_sizes_may_be_far_from_real_ones(window):
     assert whole_optimum(noisy, variances, first, window=window)[0].item() == 0
 
 
-def by_formula(row: np.ndarray) -> list[float]:
+def by_formula(row):
     """Return the least, over all beginnings up to a size, of the largest mean from there to an end not before it."""
     n = len(row)
     return [min(max(row[begin : end + 1].mean() for end in range(at, n)) for begin in range(at + 1)) for at in range(n)]

@@ -15,7 +15,7 @@ from tests.support.shapes import complete, drawn, incidences, tree_by
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def draw(seed: int) -> tuple[Grid, dict[tuple[int, int], np.ndarray], np.ndarray, np.ndarray]:
+def draw(seed):
     """Return a random grid, noisy counts of all pairs of levels, and by dense algebra the values of pairs of leaves and their covariance."""
     generator = np.random.default_rng(seed)
     trees = [tree_by(drawn(generator, depth=3)) for _ in range(2)]
@@ -42,7 +42,7 @@ def draw(seed: int) -> tuple[Grid, dict[tuple[int, int], np.ndarray], np.ndarray
 
 
 @given(SEEDS)
-def test_one_axis_after_the_other_is_least_squares_over_all_pairs(seed: int) -> None:
+def test_one_axis_after_the_other_is_least_squares_over_all_pairs(seed):
     """On random grids the values are those of dense least squares, with an exact total too, whose own noisy count is not asked for.
 
     What is measured of the pairs gives both axes but for a factor, and so the same variances and values.
@@ -65,7 +65,7 @@ def test_one_axis_after_the_other_is_least_squares_over_all_pairs(seed: int) -> 
     assert again.of_boxes(*ends) == pytest.approx(grid.of_boxes(*ends))
 
 
-def check_rectangles(seed: int, grid: Grid, values: np.ndarray, covariance: np.ndarray) -> None:
+def check_rectangles(seed, grid, values, covariance):
     """Check that the variance of any rectangle, also of everything, is that of dense least squares: the product of two variances."""
     generator = np.random.default_rng(seed)
     ends = [np.sort(generator.integers(0, size + 1, (8, 2))) for size in values.shape]
@@ -80,7 +80,7 @@ def check_rectangles(seed: int, grid: Grid, values: np.ndarray, covariance: np.n
 
 
 @given(SEEDS)
-def test_rectangles_are_within_two_of_their_values(seed: int) -> None:
+def test_rectangles_are_within_two_of_their_values(seed):
     """Sums over the first rows and columns are the nearest whole numbers, up to 2⁴⁰, and a whole total is met."""
     generator = np.random.default_rng(seed)
     values = generator.normal(0, 10 ** generator.uniform(-1, 6), generator.integers(1, 12, 2))
@@ -94,7 +94,7 @@ def test_rectangles_are_within_two_of_their_values(seed: int) -> None:
     assert counts.sum() == round(values.sum())
 
 
-def test_rounding_adds_at_most_a_third_and_no_bias() -> None:
+def test_rounding_adds_at_most_a_third_and_no_bias():
     """With broad noise, errors of rectangles have a variance of 1/3 within 3%, and a mean of 0 within five standard errors."""
     values = np.random.default_rng(1).normal(0, 50, (400, 400))
     prefixes = (round_grid(values) - values).cumsum(axis=0).cumsum(axis=1)
@@ -105,7 +105,7 @@ def test_rounding_adds_at_most_a_third_and_no_bias() -> None:
 
 @settings(max_examples=40)
 @given(SEEDS)
-def test_cells_and_their_means_are_rectangles(seed: int) -> None:
+def test_cells_and_their_means_are_rectangles(seed):
     """On random grids each cell of two levels has the variance of its rectangle, and means are those over all cells and all rectangles."""
     grid, *_ = draw(seed)
     axes, by_pair = [of.tree.axes[0] for of in grid.variances], []
@@ -127,7 +127,7 @@ def test_cells_and_their_means_are_rectangles(seed: int) -> None:
 
 
 @given(SEEDS)
-def test_a_rectangle_is_made_of_the_fewest_cells(seed: int) -> None:
+def test_a_rectangle_is_made_of_the_fewest_cells(seed):
     """The cells are disjoint, fill the rectangle, and are as many as the nodes of its two ranges multiply to."""
     grid, _, values, _ = draw(seed)
     generator = np.random.default_rng(seed)
@@ -145,7 +145,7 @@ def test_a_rectangle_is_made_of_the_fewest_cells(seed: int) -> None:
     assert (covered == inside).all()
 
 
-def test_a_side_with_two_axes_or_an_exact_level_is_refused() -> None:
+def test_a_side_with_two_axes_or_an_exact_level_is_refused():
     """Each side is a tree of one axis, and only the total of all pairs can be exact."""
     one, two = tree_by(complete(2, 1)), tree_by(complete(2, 1), complete(2, 1))
     single = tree_variances(one, [1.0, 1.0])
@@ -156,7 +156,7 @@ def test_a_side_with_two_axes_or_an_exact_level_is_refused() -> None:
 
 
 @given(SEEDS)
-def test_sets_of_areas_of_both_axes_are_sums_of_rectangles(seed: int) -> None:
+def test_sets_of_areas_of_both_axes_are_sums_of_rectangles(seed):
     """Their variance is that of dense least squares, and they are made of as many rectangles as their runs multiply to."""
     grid, _, values, covariance = draw(seed)
     generator = np.random.default_rng(seed)

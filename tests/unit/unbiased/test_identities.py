@@ -14,12 +14,12 @@ Node = list  # a node is the list of its children; a leaf is empty
 ONE, THIRD = Fraction(1), Fraction(1, 3)
 
 
-def fractions_of(matrix: np.ndarray) -> Matrix:
+def fractions_of(matrix):
     """Return a matrix of whole numbers as fractions."""
     return np.array([[Fraction(int(entry)) for entry in row] for row in matrix], dtype=object)
 
 
-def cascaded(depth: int) -> Matrix:
+def cascaded(depth):
     """Return the covariance of the paper's sampler: the noise of a node is half that of its parent, plus or minus its own draw."""
     # The root has a draw of variance 1, and the two children of a node share one of variance 3/4, with opposite signs.
     half, leaves = Fraction(1, 2), [np.array([ONE], dtype=object)]  # per node, the weights of all draws so far
@@ -46,33 +46,33 @@ def test_independent_counts_of_all_nodes_are_the_cascade(depth):
     assert {of for level in levels for of in np.diag(level @ covariance @ level.T)} == {ONE}
 
 
-def drawn(generator: np.random.Generator, depth: int = 0) -> Node:
+def drawn(generator, depth=0):
     """Return a random tree with two to four children, and leaves at different depths: an only child is one with its parent."""
     if depth == 4 or generator.random() < (0.5 if depth else 0.02):
         return []
     return [drawn(generator, depth + 1) for _ in range(generator.integers(2, 5))]
 
 
-def paths(node: Node, of_parent: int = 0, path: tuple = ()) -> list[dict[tuple, Fraction]]:
+def paths(node, of_parent=0, path=()):
     """Return for every leaf the nodes on its path, as tuples of positions, with their precisions."""
     own = {path: precision(of_parent, len(node))}
     below = [of for number, child in enumerate(node) for of in paths(child, len(node), (*path, number))]
     return [own | of for of in below] or [own]
 
 
-def precision(of_parent: int, own: int) -> Fraction:
+def precision(of_parent, own):
     """Return the precision of a node of variance 1: b/(b + 1) for the siblings, less 1/(b + 1) for the children."""
     siblings = Fraction(of_parent, of_parent + 1) if of_parent else ONE
     return siblings - (Fraction(1, own + 1) if own else 0)
 
 
-def below(node: Node, of_parent: int) -> Fraction:
+def below(node, of_parent):
     """Return the variance of the least-squares estimate of a node from its subtree."""
     together = sum(below(child, len(node)) for child in node)
     return 1 / (precision(of_parent, len(node)) + (1 / together if node else 0))
 
 
-def released(node: Node, own: Fraction, of_parent: int = 0) -> list[Fraction]:
+def released(node, own, of_parent=0):
     """Return the variances of the least-squares values of a node, given its own, and of all below it."""
     found, variances = [own], [below(child, len(node)) for child in node]
     for child, variance in zip(node, variances, strict=True):
@@ -81,14 +81,14 @@ def released(node: Node, own: Fraction, of_parent: int = 0) -> list[Fraction]:
     return found
 
 
-def continuation(node: Node) -> Fraction:
+def continuation(node):
     """Return the largest sum of (b - 1)/(b + 1) over the nodes of a path that begins here."""
     if not node:
         return Fraction(0)
     return Fraction(len(node) - 1, len(node) + 1) + max(continuation(child) for child in node)
 
 
-def substituted(node: Node) -> Fraction:
+def substituted(node):
     """Return what the worst pair of leaves that part at this node or below it costs, times two."""
     if not node:
         return Fraction(0)
