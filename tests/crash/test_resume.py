@@ -64,7 +64,6 @@ def make_failing(folder, release_id, draws):
     return failure.value, read_books(release_id)
 
 
-@pytest.mark.heavy("it makes a release three times, and the first test of a worker loads what all need")
 def test_a_failed_release_goes_on_where_its_seals_end(tmp_path, draws):
     """A sampler that raises fails its own branch only, and finishing draws what was never sealed and nothing else."""
     draws.fail_at.update({(3, "b00"): 1, (4, "b02"): 2})
