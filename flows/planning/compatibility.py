@@ -228,7 +228,7 @@ def _faults_of_views(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         return
     if not (mechanism.measures_views or mechanism.counts_groups):
         able = _able(lambda of: of.cells in {"survivors", "views"} or of.is_unbiased)
-        why = "measures the leaves alone, of which every view is a sum"
+        why = "measures the leaves alone, and every view is a sum of leaves"
         yield wrong_key(
             "release.views", f"must be left out with mechanism {mechanism.name}, which {why}; {able} measure views."
         )

@@ -62,7 +62,7 @@ from tasks.tree.views import Derived
 from tasks.words.levels import Axes, place
 from tasks.words.numbers import rounded_up
 
-_LIST = "input.groups: the list of groups is public, and with it how many groups each region has, those without a record too"
+_LIST = "input.groups: the list of groups is public, and with it how many groups each region has"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,7 +148,9 @@ class Plan:
         """All counts that are published exactly, in words."""
         keys = self.file.spec.privacy
         if self.mechanism.of_groups:
-            return [_LIST] if self.file.spec.input.groups else []
+            attributes = " and ".join(self.file.spec.input.features or [])
+            of_places = f"{_LIST}{attributes and f' with each value of {attributes}'}, those without a record too"
+            return [of_places] if self.file.spec.input.groups else []
         if not keys.total_is_public or self.mechanism.adds_up_leaves:
             return self.exact_by_choice
         many = "one" if keys.max_records_per_unit == 1 else str(keys.max_records_per_unit)
@@ -409,9 +411,8 @@ def _over(file: SpecFile, source: TableSource, ends: Sequence[End]) -> Plan:
     guarantee = guarantee_of(scheme)
     parts = parts_of(scheme, guarantee)
     if spec.input.groups:  # how many groups there are is public
-        by_size = {name for name, of in derived.items() if any(axis == len(tree.axes) - 1 for axis, _ in of.of)} | {
-            SIZE
-        }
+        of_sizes = {name for name, of in derived.items() if len(tree.axes) - 1 in dict(of.of)}
+        by_size = {SIZE, *of_sizes}
         parts = tuple(of if any(of.axes.get(name) for name in by_size) else replace(of, sigma=0.0) for of in parts)
     return Plan(
         file,

@@ -143,7 +143,7 @@ def settling_memory(scheme: Scheme) -> int | None:
 
 
 def check_settling(scheme: Scheme, max_memory: int | None) -> None:
-    """Refuse leaves and views of which settling together may take more memory or time than a release has."""
+    """Refuse leaves and views if settling them together may take more memory or time than a release has."""
     if scheme.mechanism.covariance == VIEWS and scheme.views:
         _check_least_squares(scheme)
     leaves = f"{format_cells(scheme.tree.possible_cells(scheme.tree.depth))} leaves with all levels and views"

@@ -71,6 +71,7 @@ def test_without_noise_the_sizes_are_the_true_ones(tables, mechanism, listed, or
     keys = [{}, LISTED, TENURE, LISTED_TENURE][2 * by_tenure + listed]
     release = SPEC["release"] | ({"order": order} if order else {})
     plan, _, trial = try_spec(write_spec(tables, mechanism=mechanism, **EXACT, **keys, release=release), no_noise)
+    assert ["each value of tenure" in said for said in plan.unprotected] == [by_tenure] * listed
     codes = [axis.codes[-1].to_list() for axis in plan.tree.axes]
     found = {
         tuple(of[number] for of, number in zip(codes, cell, strict=True)): count

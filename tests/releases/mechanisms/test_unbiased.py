@@ -187,7 +187,7 @@ CASES_REFUSED = [
     (TREE | MARGINS | by_targets(age=5), "privacy.split.targets must be left out with release.views"),
     (TREE | MARGINS | {"hierarchy": HIERARCHY | {"age": {"ordered": 6000}}}, "at most 5,000 cells together"),
     (TREE | MARGINS | {"hierarchy": {"zone": {"values": 40}, "age": {"ordered": 2000}}}, "solves with it for each of"),
-    (TREE | MARGINS | {"mechanism": "gaussian"}, "measures the leaves alone, of which every view is a sum"),
+    (TREE | MARGINS | {"mechanism": "gaussian"}, "measures the leaves alone, and every view is a sum of leaves"),
     (TREE | {"release": {"order": ["zone", "age"], "records": True}}, "release.records must be left out"),
     (TREE | {"privacy": PRIVACY | INVARIANT}, "privacy.invariants"),
     (TREE | {"privacy": {**PRIVACY, "epsilon": None, "target": TARGET}}, "privacy.target must be left out"),
