@@ -1,6 +1,6 @@
 """Published tables, in folders and in the store: the names of their columns, and their files, one or a folder of parts."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -97,7 +97,13 @@ def size_codes(largest: int, *, has_list: bool) -> dict[str, Any]:
     return {"ordered": {"first": first, "last": largest}, "branching": max(2, largest - first + 1)}
 
 
-_TAKEN = {"hour": range(24), "weekday": range(1, 8), "month": range(1, 13), "quarter": range(1, 5)}
+_TAKEN = {
+    "hour": range(24),
+    "weekday": range(1, 8),
+    "week": range(1, 54),
+    "month": range(1, 13),
+    "quarter": range(1, 5),
+}
 
 
 def taken_codes(taken: Mapping[str, Any]) -> list[str]:
@@ -107,15 +113,33 @@ def taken_codes(taken: Mapping[str, Any]) -> list[str]:
     )
 
 
-def bin_codes(bins: Sequence[float]) -> list[str]:
+def edges_of(bins: Sequence[float] | Mapping[str, Any]) -> list[Decimal]:
+    """Return the smallest number of each bin, as a spec lists them or says them by `first`, `last` and `step`."""
+    if isinstance(bins, Mapping):
+        return [*numbers_between(bins["first"], bins["last"], bins.get("step") or 1)]
+    return [Decimal(str(edge)) for edge in bins]
+
+
+def bin_codes(bins: Sequence[float] | Mapping[str, Any]) -> list[str]:
     """Return the codes of bins: `0-17`, `18-64` and `65+` for 0, 18, 65; `0-0.5` and `0.5+`, if not all of them are whole."""
-    edges = [Decimal(str(edge)) for edge in bins]
+    edges = edges_of(bins)
     if all(edge == int(edge) for edge in edges):
         low = list(map(int, edges))
         codes = [f"{one}" if one + 1 == other else f"{one}-{other - 1}" for one, other in pairwise(low)]
         return [*codes, f"{low[-1]}+"]
-    texts = [f"{edge.normalize():f}" for edge in edges]
+    texts = [*map(code_of, edges)]
     return [*("-".join(pair) for pair in pairwise(texts)), f"{texts[-1]}+"]
+
+
+def code_of(number: Decimal) -> str:
+    """Return a number as it is written in codes: 0.25, 0.5, 1."""
+    return f"{number.normalize():f}"
+
+
+def numbers_between(first: float | str, last: float | str, step: float | str) -> Iterator[Decimal]:
+    """Yield the numbers from a first to a last one, as they are written in decimals, with a step > 0 between them."""
+    begin, end, stride = (Decimal(str(of)) for of in (first, last, step))
+    yield from (begin + stride * place for place in range(int((end - begin) / stride) + 1 if end >= begin else 0))
 
 
 def _with_codes(domain: Any) -> Any:

@@ -145,7 +145,7 @@ class SpecFile:
 
     def _take(self, axis: str) -> Take | None:
         taken = self.spec.taken(axis)
-        return Take(taken.take or "", taken.zone or "", tuple(taken.bins or ()), taken.first or 0) if taken else None
+        return Take(taken.take or "", taken.zone or "", taken.edges, taken.first or 0) if taken else None
 
     def _recode(self, axis: str) -> Recode | None:
         key, hierarchy = self.spec.hierarchy_of(axis)

@@ -19,11 +19,12 @@ _GIVES = {  # examples of the codes that parts of a time can be, and their form 
     "hour": ("8 or 08", ""),
     "weekday": ("1 for Monday", ""),
     "day": ("17 or 2024-05-17", r"\d{4}-\d\d-\d\d"),
+    "week": ("7 or 2024-W07", r"\d{4}-W(0[1-9]|[1-4]\d|5[0-3])"),
     "month": ("5 or 2024-05", r"\d{4}-(0[1-9]|1[0-2])"),
     "quarter": ("2 or 2024-Q2", r"\d{4}-Q[1-4]"),
     "year": ("2024", r"\d{4,}"),
 }
-_PERIODS = {"day": "strftime({0}, '%Y-%m-%d')", "month": "strftime({0}, '%Y-%m')"}
+_PERIODS = {"day": "strftime({0}, '%Y-%m-%d')", "week": "strftime({0}, '%G-W%V')", "month": "strftime({0}, '%Y-%m')"}
 _PERIODS |= {"quarter": "strftime({0}, '%Y-Q') || quarter({0})"}
 
 EITHER = "[+-]?[1-9][0-9]{0,2}[.][0-9]{3}"  # a number with a fraction, or one whose thousands are set apart

@@ -1,6 +1,7 @@
-"""Ordered axes: ages, hours or days, whose public levels are made by halving, from everything to single codes."""
+"""Ordered axes: ages, hours, days or weeks, whose public levels are made by halving, from everything to single codes."""
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from unicodedata import normalize
 import numpy as np
 import polars as pl
 
-from storage.tables import domains_of, is_ordered
+from storage.tables import code_of, domains_of, is_ordered, numbers_between
 from tasks.tree.axis import IntArray
 from tasks.words.spelling import plain, words_of
 
@@ -68,7 +69,7 @@ _CLOCK = re.compile(r"([01]?\d|2[0-3]) ?(?::([0-5]\d)|[hu](?:hr)?([0-5]\d)?)", r
 _DAY = 24 * 60  # minutes
 
 # the levels that a calendar can put above days, coarse to fine
-CALENDAR = ("year", "quarter", "month")
+CALENDAR = ("year", "quarter", "month", "week")
 
 
 @dataclass(frozen=True)
@@ -76,30 +77,33 @@ class OrderedAxis:
     """An axis whose codes have an order.
 
     Each area of a made level is a run of codes, named by its first and its last one, and is halved into the areas of the next.
-    A run of one code goes down as an only child, so that all codes are at one level.
+    A run of one code goes down as an only child, so that all codes are at one level. So does each code beside the order: no area holds it
+    and others, other than everything.
 
     Attributes:
         name: of the axis, and of its finest level.
-        codes: in their order.
+        codes: in their order; behind them those beside it.
         branching: into how many parts a run is cut, whose sizes differ by at most one.
         calendar: the levels above the made ones, of `CALENDAR`; only for days.
+        beside: how many codes stand beside the order.
     """
 
     name: str
     codes: tuple[str, ...]
     branching: int = 2
     calendar: tuple[str, ...] = ()
+    beside: int = 0
 
     @cached_property
     def runs(self) -> tuple[IntArray, ...]:
         """Where the runs of every level begin among the codes, coarse to fine, int64, shape (areas of the level,)."""
-        runs = [_runs_of_equal([_period(code, of) for code in self.codes]) for of in self.calendar]
+        ordered = len(self.codes) - self.beside
+        runs = [_runs_of_equal([_period(code, of) for code in self.codes[:ordered]]) for of in self.calendar]
         starts = runs[-1] if runs else np.zeros(1, dtype=np.int64)
-        while True:
-            starts = parts_of_runs(starts, len(self.codes), self.branching)
+        while len(runs) == len(self.calendar) or len(starts) < ordered:
+            starts = parts_of_runs(starts, ordered, self.branching)
             runs.append(starts)
-            if len(starts) == len(self.codes):
-                return tuple(runs)
+        return tuple(np.append(of, np.arange(ordered, len(self.codes))) for of in runs)
 
     @property
     def level_names(self) -> tuple[str, ...]:
@@ -122,7 +126,9 @@ class OrderedAxis:
         for number, (name, starts) in enumerate(zip(self.level_names, self.runs, strict=True)):
             first = codes.gather(starts)
             if number < len(self.calendar):
-                yield name, pl.Series([_period(code, name) for code in first], dtype=pl.String)
+                apart = len(starts) - self.beside
+                periods = [_period(code, name) if place < apart else code for place, code in enumerate(first)]
+                yield name, pl.Series(periods, dtype=pl.String)
             elif name == self.name:
                 yield name, codes
             else:
@@ -130,8 +136,8 @@ class OrderedAxis:
 
     @property
     def sha256(self) -> str:
-        """The sha256 of its codes, branching and calendar as canonical JSON, in place of that of a codebook's file."""
-        content = [self.codes, self.branching, self.calendar]
+        """The sha256 of its codes, branching, calendar and codes beside, as canonical JSON, in place of that of a codebook's file."""
+        content = [self.codes, self.branching, self.calendar, *([self.beside] if self.beside else [])]
         return sha256(json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -160,8 +166,9 @@ def ordered_axes(spec: Mapping[str, Any]) -> dict[str, OrderedAxis]:
 def ordered_axis(name: str, domain: Mapping[str, Any]) -> OrderedAxis:
     """Return an ordered axis from the keys `ordered`, `branching` and `calendar` of a spec."""
     calendar = tuple(domain.get("calendar") or ())
-    codes = with_unlisted(ordered_codes(domain["ordered"]), domain.get("unlisted"))
-    return OrderedAxis(name, codes, domain.get("branching", 2), calendar)
+    ordered, beside = ordered_codes(domain["ordered"]), codes_beside(domain["ordered"])
+    codes = with_unlisted([*ordered, *beside], domain.get("unlisted"))
+    return OrderedAxis(name, codes, domain.get("branching", 2), calendar, len(codes) - len(ordered) if beside else 0)
 
 
 def with_unlisted(codes: int | Sequence[object], unlisted: object) -> tuple[str, ...]:
@@ -175,13 +182,21 @@ def ordered_codes(ordered: object) -> tuple[str, ...]:
     """Return the codes that the key `ordered` of a spec names, in their order.
 
     Args:
-        ordered: a number n, for the codes 0 to n − 1; a list of codes; or a mapping of `first` and `last`, two days or two whole
-            numbers, and `step`.
+        ordered: a number n, for the codes 0 to n − 1; a list of codes; or a mapping of `first` and `last`, two days or two numbers, and `step`,
+            or of `codes`, a number or a list; and of `beside`, which stand outside of the order.
     Raises:
         ValueError: the value is none of these. The message goes on after the name of the key.
     """
     if isinstance(ordered, Mapping):
-        codes = tuple(_run(ordered))
+        ordered = {key: value for key, value in ordered.items() if value is not None}
+        if unknown := ordered.keys() - {"codes", "first", "last", "step", "beside"}:
+            keys = ", ".join(map(str, sorted(unknown)))
+            raise ValueError(f"must have the keys first, last and step, or codes, and beside, got {keys}.")
+        if "codes" in ordered and len(ordered.keys() - {"beside"}) > 1:
+            raise ValueError("must have either codes, or first and last.")
+        codes = ordered_codes(ordered["codes"]) if "codes" in ordered else tuple(_run(ordered))
+        if not set(codes).isdisjoint(codes_beside(ordered)):
+            raise ValueError("must have codes beside the order that are none of it.")
     elif isinstance(ordered, list | tuple):
         codes = _listed(ordered)
     elif isinstance(ordered, bool) or not isinstance(ordered, int) or ordered < 1:
@@ -191,6 +206,16 @@ def ordered_codes(ordered: object) -> tuple[str, ...]:
     if len(codes) > MOST_CODES:
         raise ValueError("must have at most 2**20 codes.")
     return codes
+
+
+def codes_beside(ordered: object) -> tuple[str, ...]:
+    """Return the codes that stand beside those that the key `ordered` of a spec names; arguments and errors as those of `ordered_codes`."""
+    beside = ordered.get("beside") if isinstance(ordered, Mapping) else None
+    if isinstance(beside, list | tuple):
+        return _listed(beside)
+    if beside is None:
+        return ()
+    raise ValueError(f"must have a list of codes beside the order, such as [unknown], got {beside}.")
 
 
 def _listed(codes: Sequence[object]) -> tuple[str, ...]:
@@ -209,19 +234,18 @@ def _listed(codes: Sequence[object]) -> tuple[str, ...]:
 
 def _run(ordered: Mapping[str, object]) -> Iterator[str]:
     """Yield the codes from `first` to `last`, one too many where there are too many."""
-    if unknown := ordered.keys() - {"first", "last", "step"}:
-        raise ValueError(f"must have the keys first, last and step, got {', '.join(map(str, sorted(unknown)))}.")
     first, last, step = (ordered.get(key) for key in ("first", "last", "step"))
     if _is_number(first) and _is_number(last):
         stride = 1 if step is None else step
-        if not _is_number(stride) or int(str(stride)) < 1:
-            raise ValueError(f"must have a step that is a whole number >= 1, got {step}.")
-        codes: Iterator[str] = map(str, range(int(str(first)), int(str(last)) + 1, int(str(stride))))
+        if not _is_number(stride) or float(str(stride)) <= 0:
+            raise ValueError(f"must have a step that is a number above 0, got {step}.")
+        codes: Iterator[str] = map(code_of, numbers_between(*map(str, (first, last, stride))))
     else:
-        days = _day(first), _day(last)
-        if step not in {None, "day"}:
-            raise ValueError(f"must have step day between two days, got {step}.")
-        codes = ((days[0] + timedelta(number)).isoformat() for number in range((days[1] - days[0]).days + 1))
+        begin, end = _day(first), _day(last)
+        if step not in {None, "day", "week"}:
+            raise ValueError(f"must have step day or week between two days, got {step}.")
+        days = ((begin + timedelta(number)).isoformat() for number in range((end - begin).days + 1))
+        codes = iter(dict.fromkeys([_period(day, "week") for day in days])) if step == "week" else days
     listed = tuple(islice(codes, MOST_CODES + 1))
     if not listed:
         raise ValueError(f"must have a last that is not before first, got first {first} and last {last}.")
@@ -229,7 +253,7 @@ def _run(ordered: Mapping[str, object]) -> Iterator[str]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _day(value: object) -> date:
@@ -237,14 +261,14 @@ def _day(value: object) -> date:
         return date.fromisoformat(str(value))
     except ValueError:
         raise ValueError(
-            f"must have first and last as two days such as 2024-01-31, or as two whole numbers, got {value}."
+            f"must have first and last as two days such as 2024-01-31, or as two numbers, got {value}."
         ) from None
 
 
-def has_other_code(domain: Mapping[str, Any]) -> bool:
-    """Return whether an ordered axis has a code behind those of its order: that of records whose code is not listed."""
+def codes_apart(domain: Mapping[str, Any]) -> int:
+    """Return how many codes of an ordered axis stand behind those of its order, in no range: beside it, or that of records whose code is not listed."""
     codes = ordered_codes(domain["ordered"])
-    return len(with_unlisted(codes, domain.get("unlisted"))) > len(codes)
+    return len(with_unlisted([*codes, *codes_beside(domain["ordered"])], domain.get("unlisted"))) - len(codes)
 
 
 def goes_round(name: str, domain: Mapping[str, Any]) -> bool:
@@ -254,8 +278,8 @@ def goes_round(name: str, domain: Mapping[str, Any]) -> bool:
     what `from` takes; the names of weekdays or months; or times of day at equal distances. Durations and months of a year do not go round.
     """
     codes, source = ordered_codes(domain["ordered"]), domain.get("from")
-    if has_other_code(domain):
-        return False  # it is between the last one and the first
+    if domain.get("unlisted") not in {None, *codes} and not codes_beside(domain["ordered"]):
+        return False  # its code lies between the last one and the first
     if domain.get("round") is not None:
         return bool(domain["round"])
     taken = source["take"] if isinstance(source, Mapping) and "take" in source else name
@@ -276,14 +300,22 @@ def goes_round(name: str, domain: Mapping[str, Any]) -> bool:
 
 def faults_of_calendar(ordered: object, calendar: Sequence[str]) -> Iterator[str]:
     """Yield what is wrong with the calendar levels of an ordered axis; each message begins with the name of the key."""
-    if calendar and not (isinstance(ordered, Mapping) and not _is_number(ordered.get("first"))):
+    is_of_days = (
+        isinstance(ordered, Mapping) and isinstance(ordered.get("first"), str | date) and ordered.get("step") != "week"
+    )
+    if calendar and not is_of_days:
         yield "calendar must be left out unless ordered has a first and a last day."
     if list(calendar) != [level for level in CALENDAR if level in calendar]:
         yield f"calendar must list levels from coarse to fine, each once: {', '.join(CALENDAR)}."
+    if "week" in calendar and len(calendar) > 1:
+        yield "calendar must have week alone: a week may lie in two months, quarters or years."
 
 
 def _period(day: str, of: str) -> str:
-    """Return the year, quarter or month of a day."""
+    """Return the year, quarter, month or week of a day, the last by ISO 8601, which begins with a Monday."""
+    if of == "week":
+        year, week, _ = date.fromisoformat(day).isocalendar()
+        return f"{year}-W{week:02}"
     if of == "quarter":
         return f"{day[:4]}-Q{(int(day[5:7]) + 2) // 3}"
     return day[:4] if of == "year" else day[:7]

@@ -2,6 +2,7 @@
 
 from codecs import lookup
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from io import BytesIO, TextIOWrapper
 from typing import Annotated, Literal
@@ -23,7 +24,15 @@ from flows.specification.sections.taken import OfRecords, with_taken_codes
 from tasks.ingest.codebook import MOST_CHILDREN
 from tasks.ingest.sources.csv_files import Dialect
 from tasks.ingest.tables import in_nfc
-from tasks.tree.ordered import MOST_CODES, RANGE, OrderedAxis, faults_of_calendar, ordered_codes, with_unlisted
+from tasks.tree.ordered import (
+    MOST_CODES,
+    RANGE,
+    OrderedAxis,
+    codes_beside,
+    faults_of_calendar,
+    ordered_axis,
+    ordered_codes,
+)
 
 # pydantic adds these names to the path of an error
 _BY_TABLE, _BY_LIST, _BY_ORDER = "<by table>", "<by list>", "<by order>"
@@ -181,37 +190,42 @@ def _in_order(value: object) -> object:
     return codes if isinstance(value, list | tuple) else value
 
 
-class Run(Keys):
-    """Codes from a first to a last one.
+class Order(Keys):
+    """Codes in an order, from a first to a last one or listed, and those beside it.
 
     Attributes:
-        first: A day such as 2024-01-01, or a whole number.
+        first: A day such as 2024-01-01, or a number.
         last: The last day or number, included.
-        step: day between days, or the difference of two numbers, 1 if left out.
+        step: day or week between two days; or the difference of two numbers, 1 if left out. The codes of weeks are those of ISO 8601, such
+            as 2024-W05.
+        codes: In place of these, a number n, for the codes 0 to n − 1, or a list of all codes in their order.
+        beside: Codes that stand outside of the order, such as unknown. No range counts them.
     """
 
-    first: int | str
-    last: int | str
-    step: int | Literal["day"] | None = None
+    first: float | int | str | None = None
+    last: float | int | str | None = None
+    step: float | int | Literal["day", "week"] | None = None
+    codes: int | tuple[str, ...] | None = None
+    beside: tuple[str, ...] | None = None
 
 
 class Ordered(OfRecords):
     """The codes of an ordered feature, such as ages, hours or days. Its levels are made by halving.
 
     Attributes:
-        ordered: A number n, for the codes 0 to n − 1; a list of all codes in their order; or {first: 2024-01-01, last:
-            2026-12-31, step: day}. The levels are `<feature>_1`, `<feature>_2`, … and, for single codes, the feature's name.
+        ordered: A number n, for the codes 0 to n − 1; a list of all codes in their order; {first: 2024-01-01, last:
+            2026-12-31, step: day}; or {codes: 101, beside: [unknown]}, where no range counts what is beside. The levels are `<feature>_1`, `<feature>_2`, … and, for single codes, the feature's name.
         branching: Into how many parts an area is cut at the next level.
-        calendar: For days, the levels above those, of year, quarter and month.
+        calendar: For days, the levels above those, of year, quarter and month; or week.
         round: Whether the first code follows on the last one, so that a range such as 22..2 goes over midnight. If left out, so it is for
             all hours, weekdays, months or quarters that the name or the codes tell.
         labels: The names of single codes: a table with the columns code and name. With a column level it names areas of the other
             levels too.
     """
 
-    ordered: Annotated[int | tuple[str, ...] | Run, BeforeValidator(_in_order)]
+    ordered: Annotated[int | tuple[str, ...] | Order, BeforeValidator(_in_order)]
     branching: Annotated[int, BeforeValidator(no_boolean), Field(ge=2, le=MOST_CODES, strict=True)] = 2
-    calendar: list[Literal["year", "quarter", "month"]] = Field(default_factory=list)
+    calendar: list[Literal["year", "quarter", "month", "week"]] = Field(default_factory=list)
     round: bool | None = None
     labels: str | None = None
 
@@ -222,33 +236,45 @@ class Ordered(OfRecords):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Ordered":
-        ordered = self.ordered.model_dump() if isinstance(self.ordered, Run) else self.ordered
-        refuse(faults_of_calendar(ordered, self.calendar))
+        beside, is_other = codes_beside(self._ordered), self.unlisted not in {None, *ordered_codes(self._ordered)}
+        refuse(faults_of_calendar(self._ordered, self.calendar))
         if RANGE in (self.unlisted or ""):
             refuse([f"unlisted must be a code that has no {RANGE} in it."])
-        if self.unlisted and self.calendar:
-            refuse(["unlisted must be left out with calendar, since it is no day."])
-        if self.round and (self.unlisted or self.calendar):
-            refuse(["round must be left out with unlisted or calendar, whose codes do not go round."])
+        if is_other and self.calendar and not beside:
+            refuse(
+                ["unlisted must be left out with calendar, since it is no day; or name it in ordered, under beside."]
+            )
+        if self.round and self.calendar:
+            refuse(["round must be left out with calendar, whose codes do not go round."])
+        if self.round and is_other and not beside:
+            refuse(
+                [
+                    "round must be left out with unlisted, whose code comes after the last one; or name it in ordered, under beside."
+                ]
+            )
         return self
 
     def axis(self, name: str) -> OrderedAxis:
         """Return the axis under the name of its feature."""
-        return OrderedAxis(name, self._codes, self.branching, tuple(self.calendar))
+        return replace(self._axis, name=name)
 
     def levels(self, name: str) -> list[str]:
         """Return the levels of a feature of that name, coarse to fine."""
         return [*self.calendar, *(f"{name}_{number}" for number in range(1, self._made)), name]
 
+    @property
+    def _ordered(self) -> object:
+        return self.ordered.model_dump() if isinstance(self.ordered, Order) else self.ordered
+
     @cached_property
-    def _codes(self) -> tuple[str, ...]:
-        codes = ordered_codes(self.ordered.model_dump() if isinstance(self.ordered, Run) else self.ordered)
-        return with_unlisted(codes, self.unlisted)
+    def _axis(self) -> OrderedAxis:
+        domain = {"ordered": self._ordered, "unlisted": self.unlisted}
+        return ordered_axis("", domain | {"branching": self.branching, "calendar": self.calendar})
 
     @cached_property
     def _made(self) -> int:
         """The number of levels below those of the calendar."""
-        return len(self.axis("").runs) - len(self.calendar)
+        return len(self._axis.runs) - len(self.calendar)
 
 
 Domain = Annotated[

@@ -1,16 +1,39 @@
 """The keys that say how the code of an axis is taken from a column of each record, and where codes go that the codebook lacks."""
 
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationError, model_validator
 
 from flows.specification.rules import Columns, Keys, Location, Name, Number, known_timezone, no_boolean, refuse
-from storage.tables import taken_codes
+from storage.tables import edges_of, taken_codes
 from tasks.ingest.tables import in_nfc
 
+Edge = Annotated[Number, Field(allow_inf_nan=False)]  # of a bin
+
 # pydantic adds these names to the path of an error
-_BY_NAME, _TAKEN = "<columns>", "<taken>"
-TAKEN_TAGS = {_BY_NAME, _TAKEN}
+_BY_NAME, _TAKEN, _BY_EDGE, _BY_STEP = "<columns>", "<taken>", "<edges>", "<steps>"
+TAKEN_TAGS = {_BY_NAME, _TAKEN, _BY_EDGE, _BY_STEP}
+
+
+class Steps(Keys):
+    """Bins of equal width.
+
+    Attributes:
+        first: The smallest number of the first bin.
+        last: That of the last bin, which holds all larger numbers too.
+        step: The width of the others, 1 if left out; it may be a fraction.
+    """
+
+    first: Edge
+    last: Edge
+    step: Annotated[Edge, Field(gt=0)] = 1
+
+    @model_validator(mode="after")
+    def _reaches_last(self) -> "Steps":
+        if not self.last > self.first or (Decimal(str(self.last)) - Decimal(str(self.first))) % Decimal(str(self.step)):
+            refuse(["last must be first and a whole number of steps."])
+        return self
 
 
 def _ascending(bins: list[float]) -> list[float]:
@@ -20,23 +43,30 @@ def _ascending(bins: list[float]) -> list[float]:
     return bins
 
 
+_Bins = Annotated[
+    Annotated[list[Edge], AfterValidator(_ascending), Tag(_BY_EDGE)] | Annotated[Steps, Tag(_BY_STEP)],
+    Discriminator(lambda value: _BY_STEP if isinstance(value, dict | Steps) else _BY_EDGE),
+]
+
+
 class Taken(Keys):
     """A column, and the function that takes the code of a record from it. It sees one row, so one record stays one record.
 
     Attributes:
         column: The column of the table. Alone, its values are the codes.
         take: A part of a date such as 2024-05-17 or a time such as 08:30. hour is 0 to 23; 25:10 in a timetable is hour 25 if the axis lists
-            a code above 23, and otherwise hour 1. weekday is 1 (Monday) to 7. month is 1 to 12, quarter 1 to 4 and day 1 to 31; or
-            2024-05, 2024-Q2 and 2024-05-17, if the codes of the axis have a hyphen.
+            a code above 23, and otherwise hour 1. weekday is 1 (Monday) to 7. month is 1 to 12, quarter 1 to 4, week 1 to 53 and day 1 to
+            31; or 2024-05, 2024-Q2, 2024-W20 and 2024-05-17, if the codes of the axis have a hyphen. Weeks are those of ISO 8601.
         zone: The time zone in which to read times that have a zone or an offset, such as Europe/Rome. Left out for other times.
-        bins: The smallest number of each bin, such as [0, 18, 65] for the codes 0-17, 18-64 and 65+. Smaller numbers have no code.
+        bins: The smallest number of each bin, such as [0, 18, 65] for the codes 0-17, 18-64 and 65+; or {first: 0, last: 90, step: 5}.
+            Larger numbers are in the last bin. Smaller numbers have no code.
         first: How many letters or digits to keep, from the beginning.
     """
 
     column: Name
-    take: Literal["hour", "weekday", "day", "month", "quarter", "year"] | None = None
+    take: Literal["hour", "weekday", "day", "week", "month", "quarter", "year"] | None = None
     zone: Annotated[str, AfterValidator(known_timezone)] | None = None
-    bins: Annotated[list[Annotated[Number, Field(allow_inf_nan=False)]], AfterValidator(_ascending)] | None = None
+    bins: _Bins | None = None
     first: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=100, strict=True)] | None = None
 
     @model_validator(mode="after")
@@ -46,6 +76,12 @@ class Taken(Keys):
         if self.zone and not self.take:
             refuse(["zone must be left out without take, whose times it is for."])
         return self
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """The smallest number of each bin."""
+        bins = self.bins.model_dump() if isinstance(self.bins, Steps) else self.bins or []
+        return tuple(map(float, edges_of(bins)))
 
 
 _IS_TAKEN = Discriminator(lambda value: _TAKEN if isinstance(value, dict | Taken) else _BY_NAME)
@@ -88,7 +124,7 @@ class OfRecords(Keys):
             whether or not a record is in it, so that no code is refused. It may be one of the codes.
         recode: A public table of codes that have changed, by which the codes of records are replaced.
         from: For a feature, the column from which its code is taken, and how, if it is not the column of its name: {column: started_at, take:
-            hour}. Bins, hours, weekdays, months and quarters are then `ordered` if no codes are listed. For trips and group sizes,
+            hour}. Bins, hours, weekdays, weeks, months and quarters are then `ordered` if no codes are listed. For trips and group sizes,
             input.origin, input.destination and input.region say it.
     """
 
@@ -108,5 +144,5 @@ def with_taken_codes(keys: Any) -> Any:
     if codes := taken_codes(keys["from"]):
         return keys | {"ordered": codes}
     raise ValueError(
-        "must list its codes by table and levels, values or ordered, unless it takes bins or hours, weekdays, months, quarters."
+        "must list its codes by table and levels, values or ordered, unless it takes bins or hours, weekdays, weeks, months, quarters."
     )

@@ -5,12 +5,13 @@ from typing import Any
 
 import polars as pl
 
-from storage.tables import COUNT, HIGH, LOW
+from storage.tables import COUNT, HIGH, LOW, domains_of
 from tasks.format.entries import ViewEntry
 from tasks.format.published_tree import axis_columns, view_columns
 from tasks.released.estimate import Estimate
 from tasks.released.sources.folder import PublishedFolder
-from tasks.tree.axis import AxisLevels, Path
+from tasks.tree.axis import Axis, AxisLevels, Path
+from tasks.tree.ordered import codes_apart, codes_beside
 from tasks.words.drawings import drawn_shapes
 from tasks.words.levels import level_called
 
@@ -35,6 +36,7 @@ def axes_shown(estimate: Estimate, finest: AxisLevels) -> tuple[list[dict[str, A
             "name": axis.name,
             "role": folder.manifest.roles[axis.name],
             "ordered": axis.name in folder.ordered,
+            "apart": _codes_apart(folder, axis, finest[number]),
             "levels": [
                 {
                     "name": name,
@@ -47,9 +49,17 @@ def axes_shown(estimate: Estimate, finest: AxisLevels) -> tuple[list[dict[str, A
                 for level, name in enumerate(folder.axes[axis.name], 1)
             ],
         }
-        for axis in estimate.folder.tree.axes
+        for number, axis in enumerate(estimate.folder.tree.axes)
     ]
     return axes, drawings
+
+
+def _codes_apart(folder: PublishedFolder, axis: Axis, level: int) -> int:
+    """Return how many areas of a level are in no range, behind all others, where the axis is ordered."""
+    if axis.name not in folder.ordered:
+        return 0
+    domain = domains_of(folder.manifest.spec)[axis.name]
+    return codes_apart(domain) if level == axis.depth or codes_beside(domain["ordered"]) else 0
 
 
 def names_of(folder: PublishedFolder, axis: str, paths: Sequence[Path]) -> list[str | None] | None:

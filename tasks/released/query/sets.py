@@ -12,11 +12,13 @@ from tasks.released.boxes import areas_at, fewest_areas
 from tasks.released.query.areas import Area, areas_with, called_alike, find_area
 from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.axis import Axis, IntArray
-from tasks.tree.ordered import RANGE, goes_round, has_other_code
+from tasks.tree.ordered import RANGE, codes_apart, codes_beside, goes_round
 from tasks.words.areas import Names
 from tasks.words.spelling import did_you_mean
 
 TOGETHER = "+"  # between areas that are added up
+
+_BIN = r"^(-?[\d.]+)(?:-(-?[\d.]+)|\+)$"
 
 _SHOWN = 3  # codes of a level that a refusal shows
 _MOST_TOGETHER = 4  # parts between the signs of a sum that may be one code or name, such as 65+
@@ -157,7 +159,12 @@ def _range_in(folder: PublishedFolder, name: str, asked: str) -> tuple[list[Area
         message = f"{name}: {asked} is a range, and the folder has no codebook that says which codes are between two."
         raise UsageError(message, field=name, hint=f"Name the areas with a {TOGETHER} between them.")
     domain = domains_of(folder.manifest.spec)[name] if name in folder.ordered else None
-    found = [_end(axis, folder.names, code, asked, place) for place, code in enumerate((first, last)) if code]
+    has_bins = domain is not None and "bins" in (domain.get("from") or {})
+    found = [
+        _end(axis, folder.names, code, asked, place, has_bins=has_bins)
+        for place, code in enumerate((first, last))
+        if code
+    ]
     (level, begin), (other, end) = found[0], found[-1]
     if level != other:
         one, two = (axis.level_names[own - 1] for own in (level, other))
@@ -166,10 +173,15 @@ def _range_in(folder: PublishedFolder, name: str, asked: str) -> tuple[list[Area
             field=name,
             hint=f"For example {axis.codes[level - 1][begin]}{RANGE}{axis.codes[level - 1][axis.areas(level) - 1]}.",
         )
-    areas = axis.areas(level)
+    areas, beside = axis.areas(level), () if domain is None else codes_beside(domain["ordered"])
+    if domain is not None and (beside or level == axis.depth):
+        areas -= codes_apart(domain)
+    if beside and max(begin, end) >= areas:
+        code, of_order = (axis.codes[level - 1][place] for place in (max(begin, end), 0))
+        hint = f"Ask for {code} alone, or add it to a range: {of_order}{RANGE}{TOGETHER}{code}."
+        raise UsageError(f"{name}: {code} stands beside the order, and is in no range.", field=name, hint=hint)
     if not last:
-        codes = axis.areas(axis.depth) - (domain is not None and has_other_code(domain))
-        end = codes - 1 if level == axis.depth and begin < codes else areas - 1
+        end = max(begin, areas - 1)
     elif not first:
         begin = 0
     if end < begin and not (domain is not None and goes_round(name, domain)):
@@ -189,17 +201,18 @@ def _range_in(folder: PublishedFolder, name: str, asked: str) -> tuple[list[Area
     return areas_in(axis, level, numbers), f"{of_level[begin]}{RANGE}{of_level[end]}"
 
 
-def _end(axis: Axis, names: Names, code: str, asked: str, place: int) -> tuple[int, int]:
+def _end(axis: Axis, names: Names, code: str, asked: str, place: int, *, has_bins: bool) -> tuple[int, int]:
     """Return the level of the first end of a range, or of the last one, and the number of its area there.
 
-    The ends of areas of made levels are codes too, for releases that go down to such a level. A name may stand for a code that is
-    not found.
+    The ends of areas of made levels are codes too, for releases that go down to such a level; so are those of bins: 18 and 64 of 18-64. A
+    name may stand for a code that is not found.
     """
     for level in reversed(range(1, axis.depth + 1)):
         own = axis.codes[level - 1]
         numbers = np.flatnonzero((own == code).to_numpy())
         if level == axis.depth and not len(numbers):
-            numbers = np.flatnonzero((own.str.split(RANGE).list.get(-place) == code).to_numpy())
+            ends = own.str.extract(_BIN, place + 1) if has_bins else own.str.split(RANGE).list.get(-place)
+            numbers = np.flatnonzero((ends == code).fill_null(value=False).to_numpy())
         if len(numbers):
             return level, int(numbers[0])
     paths = names.paths(axis.name, code)

@@ -7,12 +7,14 @@ import polars as pl
 import pytest
 
 from flows.answers.check import check_answer
+from flows.answers.query import query_answer
 from flows.api import open_release
 from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from storage.counts.shard_files import read_codebook
 from storage.errors import InputError, UsageError
 from storage.machine.home import shard_folder
+from storage.tables import bin_codes
 from tasks.folder.verify.folder import verify
 from tasks.ingest.task import ingest, read_in_memory
 from tests.support.households import LISTED, SPEC, draw_homes, write_spec, write_tables
@@ -48,6 +50,27 @@ def test_a_release_of_taken_codes_is_one_of_columns(place):
     assert place.problems(**FEATURES) == ""
 
 
+def test_no_range_counts_what_stands_beside_the_order(place):
+    """Ages from 60 on are those of the order; the last one holds all larger numbers, and unknown ones are asked for by their name."""
+    bins = {"first": 0, "last": 90, "step": 5}
+    ordered = {"codes": bin_codes(bins), "beside": ["unknown"]}
+    age = {"from": {"column": "years", "bins": bins}, "ordered": ordered, "unlisted": "unknown"}
+    keys = of_features("people.csv", {"age": age})
+    keys["also"] |= {"mechanism": "unbiased_tree"}
+    write(place, [""] * 3000, [61, 104, "", "none", 3, 59] * 500)
+    folder = place.release("people", **keys)
+    assert verify(folder) == []
+    for asked, true in (("60..", 1000), ("90..", 500), ("unknown", 1000), ("60..+unknown", 2000), ("0..4", 500)):
+        answer = query_answer(folder, None, None, [f"age={asked}"], simultaneous=False)
+        assert answer.low - 60 <= true <= answer.high + 60
+    for asked, says in (
+        ("60..unknown", "unknown stands beside the order, and is in no range"),
+        ("60..94", "94 in 60..94 is no"),
+    ):
+        with pytest.raises(UsageError, match=f"age: {says}"):
+            query_answer(folder, None, None, [f"age={asked}"], simultaneous=False)
+
+
 @pytest.mark.parametrize(("column", "taken", "also", "codes"), [
     ([NOON, NOON + timedelta(hours=12)], {"take": "hour"}, {}, ["12", "0"]),
     ([time(8, 5), time(23, 59)], {"take": "hour"}, {}, ["8", "23"]),
@@ -56,6 +79,9 @@ def test_a_release_of_taken_codes_is_one_of_columns(place):
     ([NOON.date(), NOON.date() + timedelta(2)], {"take": "weekday"}, {}, ["5", "7"]),
     ([NOON, NOON + timedelta(20)], {"take": "month"}, {"values": ["2024-05", "2024-06"]}, ["2024-05", "2024-06"]),
     ([NOON, NOON + timedelta(1)], {"take": "day"}, {"ordered": MAY, "calendar": ["month"]}, ["2024-05-17", "2024-05-18"]),
+    ([NOON, NOON + timedelta(7)], {"take": "week"}, {"ordered": MAY | {"step": "week"}}, ["2024-W20", "2024-W21"]),
+    ([NOON, NOON + timedelta(365)], {"take": "week"}, {}, ["20", "20"]),
+    ([0.5, 1.0], {}, {"ordered": {"first": 0, "last": 1, "step": 0.25}}, ["0.5", "1"]),
     (["10115", "80331"], {"first": 2}, {"values": ["10", "80", "99"]}, ["10", "80"]),
     (["a", "b"], {}, {"values": ["a", "b"]}, ["a", "b"]),
 ])  # fmt: skip

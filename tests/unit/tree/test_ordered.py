@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from flows.specification.sections.hierarchy import Ordered
 from tasks.tree.axis import axis_from_codebook
-from tasks.tree.ordered import OrderedAxis, goes_round, ordered_axis, ordered_codes
+from tasks.tree.ordered import OrderedAxis, codes_apart, goes_round, ordered_axis, ordered_codes
 
 DAYS = {"first": "2024-01-01", "last": "2024-03-01"}
 
@@ -69,8 +69,35 @@ def test_calendar_levels_stand_above_the_made_ones():
     assert (codebook["day_1"].str.head(7) == codebook["day_1"].str.slice(12, 7)).all()
 
 
+def test_weeks_begin_on_mondays_and_lie_in_no_month():
+    """Weeks above days hold seven days from a Monday on; weeks as codes are the same, also where a year ends."""
+    days = {"first": "2024-12-20", "last": "2025-01-12"}
+    codebook = ordered_axis("day", {"ordered": days, "calendar": ["week"]}).codebook()
+    weeks = ("2024-W51", "2024-W52", "2025-W01", "2025-W02")
+    assert codebook["week"].to_list() == [weeks[(place + 4) // 7] for place in range(24)]
+    assert (
+        ordered_codes(days | {"step": "week"})
+        == weeks
+        == ordered_codes({"first": weeks[0], "last": weeks[-1], "step": "week"})
+    )
+
+
+@given(st.integers(1, 99), st.integers(2, 9), st.integers(1, 3), st.sampled_from([None, "other", "unknown 0"]))
+def test_codes_beside_the_order_are_alone_at_every_level(codes, branching, beside, unlisted):
+    """The order is halved as it is without them, and they are areas of their own behind it."""
+    without = ordered_axis("age", {"ordered": codes, "branching": branching})
+    ordered = {"codes": codes, "beside": [f"unknown {number}" for number in range(beside)]}
+    keys = {"ordered": ordered, "branching": branching, "unlisted": unlisted}
+    apart = codes_apart(keys)
+    assert apart == beside + (unlisted == "other")
+    expected = [[*of, *range(codes, codes + apart)] for of in without.runs]
+    assert [of.tolist() for of in ordered_axis("age", keys).runs] == expected
+
+
 def test_numbers_may_go_from_first_to_last_in_steps():
-    """Codes of {first, last, step} are the whole numbers between them; those of a number begin at 0."""
+    """Codes of {first, last, step} are the numbers between them; those of a number begin at 0."""
+    assert ordered_codes({"first": 0, "last": 1, "step": 0.25}) == ("0", "0.25", "0.5", "0.75", "1")
+    assert ordered_codes({"first": 0, "last": 0.3, "step": 0.1}) == ("0", "0.1", "0.2", "0.3")
     assert ordered_codes({"first": 18, "last": 21}) == ("18", "19", "20", "21")
     assert ordered_codes({"first": -200, "last": 250, "step": 100}) == ("-200", "-100", "0", "100", "200")
     assert ordered_codes(3) == ("0", "1", "2")
@@ -95,10 +122,14 @@ def test_the_hash_tells_axes_apart():
     ({"ordered": ["a", " "]}, "no blank code"),
     ({"ordered": ["a", "b..c"]}, "without .."),
     ({"ordered": {"first": 5, "last": 4}}, "a last that is not before first"),
-    ({"ordered": {"first": 1, "last": 9, "step": 0}}, "a step that is a whole number >= 1"),
+    ({"ordered": {"first": 1, "last": 9, "step": 0}}, "a step that is a number above 0"),
     ({"ordered": {"first": "2024-02-01", "last": "2024-03-01", "step": 7}}, "step day"),
     ({"ordered": {"first": "2024-02-30", "last": "2024-03-01"}}, "as two days such as"),
     ({"ordered": {"first": 1, "end": 9}}, "must have the keys first, last and step"),
+    ({"ordered": {"codes": 3, "beside": ["1"]}}, "beside the order that are none of it"),
+    ({"ordered": {"codes": 3, "beside": 4}}, "a list of codes beside the order"),
+    ({"ordered": {"codes": 3, "last": 4}}, "either codes, or first and last"),
+    ({"ordered": DAYS, "calendar": ["month", "week"]}, "week alone"),
     ({"ordered": 9, "branching": 1}, "greater than or equal to 2"),
     ({"ordered": 9, "calendar": ["month"]}, "calendar must be left out unless"),
     ({"ordered": DAYS, "calendar": ["month", "year"]}, "calendar must list levels from coarse to fine"),
@@ -135,6 +166,7 @@ HALF_HOURS = [f"{hour:02}:{half}" for hour in range(24) for half in ("00", "30")
     ("season", {"ordered": 4, "round": True}, True),
     ("hour", {"ordered": 24, "round": False}, False),
     ("hour", {"ordered": 24, "unlisted": "OTHER"}, False),  # which is behind 23
+    ("hour", {"ordered": {"codes": 24, "beside": ["unknown"]}, "unlisted": "OTHER"}, True),
     *((name, {"ordered": 24}, False) for name in ("waiting_hours", "hours", "wait_hour", "hour_worked")),
     *((name, {"ordered": 60}, False) for name in ("trip_minutes", "wait_minute", "minutes")),
     ("tenure_months", {"ordered": 12}, False),

@@ -44,16 +44,17 @@ function oneCode(axis) {
   return { show, part: make("div", {}, make("label", { for: select.id }, data.axes[axis].name), select) };
 }
 
-/** Return the choice of a range of an ordered attribute by two handles. */
+/** Return the choice of a range of an ordered attribute by two handles; codes beside its order are in none. */
 function twoHandles(axis) {
   const { level } = every.findLast((one) => one.axis === axis);
-  const last = sizeOf(axis, level) - 1;
+  const last = sizeOf(axis, level) - data.axes[axis].apart - 1;
+  const all = ["all", ...[...Array(data.axes[axis].apart).keys()].map((place) => labelOf({ axis, level }, last + 1 + place))].join(", with ");
   const words = make("output", { id: `only-${axis}` });
   const value = () => handles.map((handle) => Number(handle.value));
   const say = () => {
     const [from, to] = value();
     const labels = [from, to].map((at) => labelOf({ axis, level }, at));
-    words.textContent = from === 0 && to === last ? "all" : from === to ? labels[0] : labels.join(" to ");
+    words.textContent = from === 0 && to === last ? all : from === to ? labels[0] : labels.join(" to ");
     handles.forEach((handle, place) => handle.setAttribute("aria-valuetext", labels[place]));
     track.style.setProperty("--from", `${(100 * from) / last}%`);
     track.style.setProperty("--to", `${(100 * to) / last}%`);
@@ -211,7 +212,8 @@ function drawAttributes(rows, by, title, what) {
     }));
     draw("chart", matrixOf(cells, labels[0], labels[1], by.map(attributeTitle), width), description, (cell) => showRow(rows[cell.at], by, what));
   } else if (data.axes[first.axis].ordered && data.axes[first.axis].role !== "size") {
-    draw("chart", lineOf(rows, attributeTitle(first), width), description);
+    const inOrder = sizeOf(first.axis, first.level) - (first.level === finestOf(first.axis) ? data.axes[first.axis].apart : 0);
+    draw("chart", lineOf(rows.filter(({ areas }) => areas[0] < inOrder), attributeTitle(first), width), description);
   } else {
     const few = isOrdered(first.axis) ? rows.slice(0, LONGEST_BARS) : rows.toSorted((one, two) => two.count - one.count).slice(0, LONGEST_BARS);
     draw("chart", barsOf(few, release.many, width), description);
@@ -242,7 +244,7 @@ export function beginAttributes() {
   if (data.ends) document.querySelector("label[for=first]").textContent = "Chart by";
   first.replaceChildren(...every.map((one) => make("option", {}, attributeTitle(one))));
   for (const axis of attributes.filter((own) => every.some((one) => one.axis === own) && sizeOf(own, finestOf(own)) > 1)) {
-    restrictions.push(isOrdered(axis) && sizeOf(axis, finestOf(axis)) > 2 ? twoHandles(axis) : oneCode(axis));
+    restrictions.push(isOrdered(axis) && sizeOf(axis, finestOf(axis)) - data.axes[axis].apart > 2 ? twoHandles(axis) : oneCode(axis));
   }
   fill("only-parts", ...restrictions.map(({ part }) => part));
   document.getElementById("only-part").open = restrictions.length <= MOST_OPEN;
