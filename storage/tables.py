@@ -142,12 +142,26 @@ def numbers_between(first: float | str, last: float | str, step: float | str) ->
     yield from (begin + stride * place for place in range(int((end - begin) / stride) + 1 if end >= begin else 0))
 
 
+def lists_codes(domain: Mapping[str, Any]) -> bool:
+    """Return whether the keys of an axis list its codes themselves, or name a table; otherwise they are those that it takes from each record."""
+    ordered = domain.get("ordered")
+    if isinstance(ordered, Mapping):
+        return any(ordered.get(key) is not None for key in ("codes", "first"))
+    return not domain.keys().isdisjoint({"ordered", "values", "table", "levels"})
+
+
+def with_codes(domain: Mapping[str, Any], codes: Sequence[str]) -> dict[str, Any]:
+    """Return the keys of an axis that lists no codes, with these as its ordered codes; those beside the order stay."""
+    ordered = domain.get("ordered")
+    return {**domain, "ordered": {**ordered, "codes": codes} if ordered else codes}
+
+
 def _with_codes(domain: Any) -> Any:
     """Return the codes of an axis as its spec lists them; where it lists none, those that it takes from each record, in their order."""
     taken = domain.get("from") if isinstance(domain, dict) else None
-    if not isinstance(taken, dict) or not domain.keys().isdisjoint({"ordered", "values", "table", "levels"}):
+    if not isinstance(taken, dict) or lists_codes(domain):
         return domain
-    return domain | {"ordered": taken_codes(taken)}
+    return with_codes(domain, taken_codes(taken))
 
 
 def is_ordered(domain: Any) -> bool:

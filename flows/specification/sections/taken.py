@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationError, model_validator
 
 from flows.specification.rules import Columns, Keys, Location, Name, Number, known_timezone, no_boolean, refuse
-from storage.tables import edges_of, taken_codes
+from storage.tables import edges_of, lists_codes, taken_codes, with_codes
 from tasks.ingest.tables import in_nfc
 
 Edge = Annotated[Number, Field(allow_inf_nan=False)]  # of a bin
@@ -135,14 +135,14 @@ class OfRecords(Keys):
 
 def with_taken_codes(keys: Any) -> Any:
     """Return the keys of an ordered feature; where they list no codes, with those that what is taken can have."""
-    if not isinstance(keys, dict) or "ordered" in keys:
+    if not isinstance(keys, dict) or "from" not in keys or lists_codes(keys):
         return keys
     try:
         Taken.model_validate(keys["from"])
     except ValidationError:  # which is refused once more, by its own key
         return keys | {"ordered": 1}
     if codes := taken_codes(keys["from"]):
-        return keys | {"ordered": codes}
+        return with_codes(keys, codes)
     raise ValueError(
         "must list its codes by table and levels, values or ordered, unless it takes bins or hours, weekdays, weeks, months, quarters."
     )

@@ -14,7 +14,6 @@ from flows.specification.file import load_spec
 from storage.counts.shard_files import read_codebook
 from storage.errors import InputError, UsageError
 from storage.machine.home import shard_folder
-from storage.tables import bin_codes
 from tasks.folder.verify.folder import verify
 from tasks.ingest.task import ingest, read_in_memory
 from tests.support.households import LISTED, SPEC, draw_homes, write_spec, write_tables
@@ -53,8 +52,7 @@ def test_a_release_of_taken_codes_is_one_of_columns(place):
 def test_no_range_counts_what_stands_beside_the_order(place):
     """Ages from 60 on are those of the order; the last one holds all larger numbers, and unknown ones are asked for by their name."""
     bins = {"first": 0, "last": 90, "step": 5}
-    ordered = {"codes": bin_codes(bins), "beside": ["unknown"]}
-    age = {"from": {"column": "years", "bins": bins}, "ordered": ordered, "unlisted": "unknown"}
+    age = {"from": {"column": "years", "bins": bins}, "ordered": {"beside": ["unknown"]}, "unlisted": "unknown"}
     keys = of_features("people.csv", {"age": age})
     keys["also"] |= {"mechanism": "unbiased_tree"}
     write(place, [""] * 3000, [61, 104, "", "none", 3, 59] * 500)
