@@ -63,19 +63,6 @@ def people_of(homes):
     return homes.select(pl.exclude("people").repeat_by("people").explode())
 
 
-def true_sizes(homes, largest=LARGEST):
-    """Return the true number of homes of each size in each county, with the columns of the finest published level."""
-    size = pl.col("people").clip(upper_bound=largest)
-    codes = {"region_state": pl.col("county").str.head(1), "region_county": pl.col("county"), "size": size}
-    found = (
-        homes.filter(pl.col("people") > 0)
-        .group_by(*(of.alias(name) for name, of in codes.items()))
-        .len("count")
-        .sort(*codes)
-    )
-    return found.cast({"size": pl.String, "count": pl.Int64})
-
-
 def write_tables(folder, homes, empty=20):
     """Write the tables of the spec, and a list of all addresses, with empty ones in county B3."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -55,15 +55,3 @@ def least_distance(x, c):
 def distance(x, y):
     """Return the Chebyshev distance."""
     return max(abs(before - after) for before, after in zip(x, y, strict=True))
-
-
-def mostly_empty_parents(seed, parents, widest, deviation):
-    """Return parents of 1 to widest children, of which most have no record, with rounded normal noise."""
-    random = np.random.default_rng(seed)
-    problems = []
-    for fan_out in random.integers(1, widest, parents, endpoint=True):
-        true_counts = np.zeros(fan_out, dtype=np.int64)
-        true_counts[random.integers(0, fan_out, 2)] += random.integers(0, [4, 90])
-        noisy = true_counts + np.rint(random.normal(0, deviation, fan_out)).astype(np.int64)
-        problems.append((noisy.tolist(), int(true_counts.sum()) * int(random.integers(0, 3))))
-    return problems

@@ -284,6 +284,8 @@ def test_counts_add_up_and_are_sealed_as_they_are_charged(spec_of, write, mechan
     assert charges.keys() == {part.level for part in (*plan.levels, *plan.views) if part.rho or part.epsilon}
     assert {level for level, _ in trial.job.record.shards["noisy"]} == charges.keys() | ({0} if is_exact else set())
     assert {charge.state for charge in charges.values()} == {"sealed"}
+    if plan.mechanism.cells == "universe":  # zeros too
+        assert trial.job.record.cells_of(plan.levels[-1].level)[0] == plan.levels[-1].possible_cells
     names = {view.number: view.name for view in plan.named_views}
     assert [charge.view for charge in charges.values()] == [names.get(level, "") for level in charges]
     assert sum(charge.rho for charge in charges.values()) == Fraction(plan.guarantee.rho)

@@ -22,7 +22,6 @@ from tests.support.problems import (
     distance,
     lay_out,
     least_distance,
-    mostly_empty_parents,
     problems,
     solve,
 )
@@ -120,44 +119,6 @@ def test_malformed_problems_are_refused(noisy, first_cell, totals, named):
             optimise(*(np.array(values, dtype=np.int64) for values in (noisy, first_cell, totals)))
         nothing = optimise(*lay_out([]))
         assert (nothing.dtype, nothing.shape) == (np.int64, (0,))
-
-
-def wide(total):
-    """Return a wide and sparse parent, and another one."""
-    random = np.random.default_rng(total)
-    noisy = np.rint(random.normal(0, 40, 5_000)).astype(np.int64)
-    noisy[:50] += random.integers(0, 4_000, 50)
-    return [(noisy.tolist(), total), ([3, 1], 4)]
-
-
-def large(deviation):
-    """Return parents of counts up to 2**40 each, all of which stay above zero or nearly so, and the largest counts and noise."""
-    random = np.random.default_rng(7)
-    true_counts = random.integers(0, LARGEST_COUNT, (100, 20))
-    noisy = true_counts + np.rint(random.normal(0, deviation, true_counts.shape)).astype(np.int64)
-    parents = list(zip(noisy.tolist(), true_counts.sum(axis=1).tolist(), strict=True))
-    noisy = random.integers(-LARGEST_NOISE, LARGEST_COUNT + LARGEST_NOISE, (300, 5))
-    return parents + list(zip(noisy.tolist(), random.integers(0, LARGEST_COUNT, 300).tolist(), strict=True))
-
-
-def empty(widest, deviation):
-    """Return parents of up to so many children, most of them without a record."""
-    return mostly_empty_parents(widest, 2_000 // widest + 20, widest, deviation)
-
-
-WIDEST = [(1, 0.8), (1, 2.0**32), (2, 6.0), (5, 60.0), (40, 0.8), (40, 2.0**32), (500, 60.0), (500, 2.0**32)]
-LEVELS = {
-    **{f"5,000 children of {total}": partial(wide, total) for total in (0, 1, 4_999, 100_000, 3_000_000)},
-    **{f"parents of up to {widest}, noise {of:g}": partial(empty, widest, of) for widest, of in WIDEST},
-    **{f"large counts, noise {of:g}": partial(large, of) for of in (6.0, 2.0**32)},
-}
-
-
-@every_optimiser
-@pytest.mark.parametrize("level", LEVELS)
-def test_levels_of_every_kind_are_solved(optimise, level):
-    """Wide, ragged, mostly empty and large ones, as they are met down a tree, come to what the oracle says, parent by parent."""
-    assert_solved(optimise, LEVELS[level]())
 
 
 @every_optimiser

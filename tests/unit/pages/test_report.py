@@ -386,14 +386,6 @@ def test_what_begins_like_a_formula_is_named_and_numbers_are_not(text):
     assert formulas("a", "44007", "-5", "+3", "-1.5", "a=b", "a-b", "x@y") == []
 
 
-def test_a_readme_names_a_few_formulas(said):
-    """The first three, and how many more there are; nothing where there is none."""
-    many = sorted(f"{sign}{number}" for sign in "=@" for number in range(1000))
-    assert "computes them: `=0`, `=1`, `=10` and 1,997 more. Import" in said("inftda", None, formulas=many)
-    assert "computes them: `-x`. Import" in said("inftda", None, formulas=["-x"])
-    assert "formulas" not in said("inftda", None)
-
-
 # --- the page of a comparison
 
 THIRD = Spread((0.1 + 0.1 + 0.1) / 3, 0.1, 0.1)  # the mean of equal numbers may be above each of them

@@ -169,13 +169,11 @@ def test_records_are_rows_as_often_as_they_count(parts, chunk):
     ("from.zone to mode", "leave out no level: from.district is missing. Write it before from.zone."),
     ("from.district to mode", "down to zone: from.zone is missing. Write it after from.district."),
     ("from to.district to.district to.zone mode", "each level once, got to.district twice. Delete"),
-    ("from from to mode", "each level once, got from twice. Delete the later one."),
     ("from from.zone to mode", "each level once, got from.zone after from. Delete the later one."),
     ("from.district from.zone from to mode", "each level once, got from after from.zone. Delete"),
     ("from from.block to mode", "of from, which is zone, got from.block. Delete from.block, or choose"),
     ("from mode", "refine every axis: to is missing."),
     ("from to mode hour", "hold axes, or levels as axis.level, got hour."),
-    ("form to mode", "hold axes, or levels as axis.level, got form. Did you mean from?"),
     ("from.distrct to mode", "district, zone, block, got from.distrct. Did you mean from.district?"),
     ("from to mode.car mode", "as axis.level; mode has the level mode, got mode.car."),
 ])  # fmt: skip

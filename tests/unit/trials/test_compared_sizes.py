@@ -9,11 +9,10 @@ from flows.trials.comparison import make_comparison
 from flows.trials.sizes import emd_of_level
 from storage.errors import UsageError
 from tasks.laws import samplers
-from tasks.mechanisms import MECHANISMS
 from tasks.pages.comparison import comparison_page
 from tasks.tree.frontier import Frontier
 from tests.support.comparisons import answer_of
-from tests.support.households import EXACT, LISTED, PRIVACY, draw_homes, true_sizes, write_spec, write_tables
+from tests.support.households import PRIVACY, draw_homes, write_spec, write_tables
 from tests.support.seeded_bits import SeededBits
 
 RELAXED = {"sizes_direct_relaxed", "sizes_cumulative_relaxed"}
@@ -33,23 +32,6 @@ def compared(tmp_path, monkeypatch):
     return make
 
 
-@pytest.mark.parametrize("listed", [False, True])
-def test_without_noise_every_mechanism_finds_the_true_sizes(compared, listed):
-    """All that can be tried are, where none is named, on the true numbers of groups, and with hardly any noise no error is left."""
-    comparison = compared((), 240.0, noise={"sampler": "opendp"}, **EXACT | (LISTED if listed else {}))
-    counting = [name for name, mechanism in MECHANISMS.items() if mechanism.counts_groups]
-    able = [name for name in counting if MECHANISMS[name].takes_list or not listed]
-    answer = answer_of(comparison)
-    assert [result.mechanism for result in answer.results] == able
-    assert [*answer.refused] == [name for name in counting if name not in able]
-    assert comparison.true_levels[-1].counts.sum() == 500 + 20 * listed
-    assert len(comparison.true_levels[-1]) == len(true_sizes(draw_homes())) + listed
-    for result in answer.results:
-        for level in result.levels:
-            assert (level.l1.max, level.emd.max, level.violations.max) == (0, 0, 0)
-            assert (level.rows_covered is None) == (result.mechanism in RELAXED)
-
-
 def test_the_papers_measures_and_their_order(compared, capsys):
     """Only the relaxations break sums; M_H^dp is farther off than M_c^dp, and the chain farthest with its true sensitivity."""
     answer = answer_of(compared(privacy=PRIVACY | {"split": "uniform"}), 8)
@@ -65,15 +47,6 @@ def test_the_papers_measures_and_their_order(compared, capsys):
     page = comparison_page(answer)
     assert "Earth mover" in page
     assert "Violations" in page
-
-
-def test_a_list_makes_the_number_of_groups_exact(compared):
-    """With a public list every trial has as many groups as the list, in every county."""
-    comparison = compared(["group_sizes"], 0.5, **LISTED)
-    trial = comparison.entries[0].try_on(comparison.table)
-    assert trial.released[0].counts.tolist() == [520]
-    per_county = np.bincount(trial.released[-1].areas[0], trial.released[-1].counts, 5)
-    assert per_county.tolist() == comparison.table.groups.tolist()
 
 
 def test_mechanisms_of_another_kind_are_told_apart(compared):

@@ -22,7 +22,6 @@ from flows.trials.in_memory import public_table, try_release
 from storage.errors import StoreError
 from storage.ledger.books import reserved_charges
 from storage.releases.terms import ABOVE, ALL, SURVIVORS
-from tasks.laws.thresholded import Thresholded
 from tasks.mechanisms import MECHANISMS
 from tests.support.making import no_noise, noise_of_the_cell
 from tests.support.passes import (
@@ -33,13 +32,12 @@ from tests.support.passes import (
     first_pass_of,
     noise_of,
     tables,
-    try_threshold,
 )
 from tests.support.scales import try_scales
 from tests.support.universe import universe_of
 
 BINARY = [(a, b, c) for a in "12" for b in "12" for c in "12"]
-ONCE, TWICE, LEAVES = MECHANISMS["inftda"], MECHANISMS["inftda_reconciled"], MECHANISMS["gaussian"]
+ONCE, TWICE = MECHANISMS["inftda"], MECHANISMS["inftda_reconciled"]
 LENIENT = MECHANISMS["inftda_lenient"]
 
 
@@ -130,32 +128,6 @@ def chunks_of(cells):
         for module in (tasks.noise.task, tasks.noise.measure, tasks.optimize.task):
             patch.setattr(module, "CHUNK_CELLS", cells)
         yield
-
-
-@settings(max_examples=30)
-@given(st.data())
-def test_leaves_without_noise_are_the_truth(universes, data):
-    """Leaf by leaf, summed up to the root: the true tree again, however few leaves are measured at a time."""
-    universe, _, table = data.draw(tables(universes))
-    seen = []
-
-    def sampler(true_counts, sigma):
-        seen.append(len(true_counts))
-        return true_counts
-
-    def all_that_is_there(true_counts, scale, threshold):
-        return np.arange(len(true_counts)), true_counts
-
-    with chunks_of(data.draw(st.integers(1, 9))):
-        universes = try_scales(table, LEAVES, [1.0] * (table.tree.depth + 1), sampler)
-        histograms = try_threshold(table, Thresholded(8.0, 2, 1e9, 1.0), "add_remove", 1, all_that_is_there)
-    assert sum(seen) == len(universe.leaves())  # every leaf of the universe, zeros too
-    for trial in (universes, histograms):
-        assert set(trial.job.record.shards["noisy"]) == {(table.tree.depth, "trunk")}
-    for true, one, other in zip(table.levels, universes.released, histograms.released, strict=True):
-        truth = list(zip(*(column.tolist() for column in (*true.areas, true.true_counts)), strict=True))
-        assert [(*node, count) for node, count in counts_of(one).items()] == truth
-        assert [(*node, count) for node, count in counts_of(other).items()] == truth
 
 
 SIGMAS = [5.0, 5.0, 5.0, 5.0]
@@ -278,22 +250,6 @@ def test_the_finest_level_has_the_cells_that_it_has_where_survivors_are_measured
             counts = counts_of(first_pass_of(try_scales(table, that_measures(of), scales, noise))[-1])
             finest.append({place: count for place, count in counts.items() if count})
     assert finest[0] == finest[1]
-
-
-@settings(max_examples=30)
-@given(st.data(), st.sampled_from([ALL, ABOVE, SURVIVORS]), st.sampled_from([*SECOND, "inftda"]), st.booleans())
-def test_without_noise_the_truth_is_released(universes, data, measure, name, said):
-    """Zero noise is the identity, for `inftda` and its reconciled form also where its scale is said not to be zero."""
-    universe, records, table = data.draw(tables(universes))
-    scale = 5.0 if said and name in {"inftda", "inftda_reconciled"} else 0.0
-    scales = [None if of is None else scale for of in scales_of(table.tree)]
-    mechanism = that_measures(SURVIVORS if name == "inftda" else measure, name)
-    released = try_scales(table, mechanism, scales, no_noise).released
-    for level, frontier in enumerate(released):
-        grouped = Counter()
-        for leaf, count in records.items():
-            grouped[universe.areas(universe.node(leaf, level))] += count
-        assert counts_of(frontier) == grouped
 
 
 def test_a_count_that_the_first_pass_loses_is_released():

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.uncertainty.ratios import reach_of, share_ends
-from tests.support.laws import sampler_of
 
 ALPHA = 0.1
 
@@ -63,17 +62,3 @@ def test_the_ends_are_those_of_all_shares_that_are_allowed(part, whole, one, oth
     for end, limit in ((low, 0.0), (high, 1.0)):
         if allowed and end != limit:
             assert abs(part - end * whole) == pytest.approx(reach(end), abs=1e-6)
-
-
-@pytest.mark.parametrize("is_inside", [True, False])
-def test_shares_are_covered(is_inside):
-    """Of 300 draws of all noise, the interval of the share covers it in 90% less 4.75 standard errors at least; one by a third of the bound does not."""
-    reach, draw, runs = reach_of(((6.0, 2),), ((6.0, 5),), ALPHA, is_inside=is_inside), sampler_of("gaussian", 11), 300
-    part, rest = (draw(np.zeros(of * runs, dtype=np.int64), 6.0).reshape(runs, of).sum(axis=1) for of in (2, 5))
-    hits = np.zeros(2)
-    for own, others in zip(part.tolist(), rest.tolist(), strict=True):
-        for number, of in enumerate((reach, lambda share: reach(share) / 3)):
-            low, high = share_ends(60 + own, 200 + others + own * is_inside, of)
-            hits[number] += low <= 0.3 <= high
-    least = 0.9 - 4.75 * np.sqrt(0.09 / runs)
-    assert hits[0] / runs >= least > hits[1] / runs + 0.1
