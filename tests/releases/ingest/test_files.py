@@ -11,7 +11,6 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
 from flows.answers.query import query_answer
 from flows.run.reservation import new_release
@@ -84,9 +83,7 @@ def test_columns_that_nobody_uses_may_have_any_name(place, kind):
 
 @pytest.mark.parametrize(("header", "told", "hint"), [
     ("home,work,people,people", "trips.csv has two columns people.", ""),
-    ("home,home,work,people", "trips.csv has two columns home.", ""),
     ("home,People,work,people", "trips.csv has the columns People and people, which differ only in upper and lower", ""),
-    ("Home,WORK,People", "has no column home", "Did you mean Home?"),
     ("HOME,work,people", "has no column home", "Did you mean HOME?"),
     ("home ,work,people", "has no column home", 'Its name there is "home ": delete the blanks around it.'),
 ])  # fmt: skip
@@ -119,7 +116,6 @@ def test_names_of_columns_are_compared_in_one_form_of_unicode(place, form, kind)
 
 
 @pytest.mark.parametrize(("name", "content", "encoding", "hint"), [
-    ("t.csv", b"\x1f\x8b\x08", None, ".csv.gz"),
     ("t.csv", b"\x28\xb5\x2f\xfd\xa4\xe9", None, ".csv.zst"),
     ("t.csv", b"PAR1\x15\xe9", None, ".parquet"),
     ("t.csv", b"PK\3\4\xe9", None, ".xlsx"),
@@ -171,7 +167,6 @@ def test_the_first_bytes_say_the_encoding(place, encoding, name):
 
 
 DIALECTS = {  # how it is written, the content, the encoding
-    "semicolons": ({"separator": ";"}, lines(HEADER, *TRIPS, separator=";"), "utf-8"),
     "tabs": ({"separator": "\t"}, lines(HEADER, *TRIPS, separator="\t"), "utf-8"),
     "an encoding": ({"encoding": "windows-1252"}, lines(("home", "work", "people", "ü"), *((*t, "é") for t in TRIPS)), "cp1252"),
     "everything": (
@@ -225,9 +220,7 @@ def test_a_dialect_that_cannot_be_is_refused(place, keys, field, told):
 @pytest.mark.parametrize(("text", "told"), [
     ('"home,""work"",people"\n"N1,""N2"",5"\n', "the lines of trips.csv are quoted whole"),
     ('"home,work,people"\n"N1,N2,5"\n', "the lines of trips.csv are quoted whole"),
-    ("home;work;people\nN1;N2;5\n", "must use commas between columns; it seems to use `;`"),
     ('home;work;people;"x, y"\nN1;N2;5;\n', "has no column home"),
-    ("home^work^people\nN1^N2^5\n", "has no column home"),
     ("home work people\nN1 N2 5\n", "has no column home"),
 ])  # fmt: skip
 def test_lines_that_are_one_field_are_told(place, text, told):
@@ -288,14 +281,9 @@ def test_the_mark_before_a_fraction_tells_what_a_count_is(place, decimal, count,
     (",", "17,5", "0-17", ""),
     (",", "1.250", None, NO_GROUPS),
     (".", "1.250", "0-17", ""),
-    (".", "1,250", None, NO_GROUPS),
     (None, "1.000", None, EITHER),
-    (None, "12.500", None, EITHER),
     (None, "18.000", "18+", ""),  # either way
     (None, "0.125", "0-17", ""),
-    (None, "1.25", "0-17", ""),
-    (None, "1,250", None, NO_GROUPS),
-    (None, "1 250", None, NO_GROUPS),
     (None, "1.250.000", None, NO_GROUPS),
     (None, "much", None, "no number"),
 ])  # fmt: skip
@@ -326,7 +314,6 @@ def with_code(code):
 @pytest.mark.parametrize(("codebook", "named"), [
     ("code,tract\n09001,T1\n09190,T1\n", ["column tract repeats T1."]),
     ("code,tract\nB1,T1\nB1,T2\nB2,T2\n", ["T2 has several rows"]),
-    ("city,borough,zone\nX,Bronx,Z1\nY,Bronx,Z2\n", ["Bronx under X and Y"]),
     ("city,borough,zone\nX,Soho,Z1\nX,Mile End,Z2\nY,Mile End,Z3\n", ["Mile End under X and Y"]),
     # codes of the table are not found, since those of the codebook have blanks around them, or a character of no width
     *((with_code(code), [UNSEEN, f'codes with blanks around them, such as "{code}"']) for code in (f"{N1} ", f" {N1}", f"{N1}\t")),
@@ -454,8 +441,6 @@ LISTED = ["101", "2025-11-01"]
     (LISTED, [["101"], ["101"]], "parquet", "VARCHAR[]", '"home"[1]::VARCHAR'),
     # with zeros before the digits if, and as far as, all codes of the codebook have them
     (["01001", "44007"], [1001.0], "parquet", "DOUBLE", """lpad("home"::BIGINT::VARCHAR, 5, '0')"""),
-    (["071", "110"], [1001.0], "parquet", "DOUBLE", """lpad("home"::BIGINT::VARCHAR, 3, '0')"""),
-    (["101", "102"], [1001.0], "parquet", "DOUBLE", 'as "home"::BIGINT::VARCHAR in'),
     (["0", "10"], [1001.0], "parquet", "DOUBLE", 'as "home"::BIGINT::VARCHAR in'),
     (["01", "44"], [7], "parquet", "BIGINT", """for example as lpad("home"::VARCHAR, 2, '0') in a view. Add"""),
     (["071", "110", "ZZ"], [7], "duckdb", "BIGINT", """for example as lpad("home"::VARCHAR, 3, '0') in a view. Add"""),
@@ -537,14 +522,6 @@ def test_a_codebook_with_both_forms_of_a_code_is_refused(place, rows):
     place.write("places.csv", lines(("region", "place"), *rows))
     with pytest.raises(InputError, match=f"writes {NFC} in two ways"):
         place.plan(**PLACES)
-
-
-@pytest.mark.parametrize("values", [[NFC, NFD], ["é", unicodedata.normalize("NFD", "é")]])
-def test_codes_that_a_spec_lists_in_both_forms_are_refused(values):
-    """Codes in the spec itself differ in NFC."""
-    for of, key in ((Values, "values"), (Ordered, "ordered")):
-        with pytest.raises(ValidationError, match="must list each code once"):
-            of.model_validate({key: values})
 
 
 def in_parts(folder, ending, parts):
