@@ -18,7 +18,7 @@ from flows.api import open_release, release
 from flows.console.release_view import show_query
 from flows.trials.in_memory import public_table
 from storage.database.connections import store
-from storage.errors import StageFailed, StoreError, UsageError
+from storage.errors import StoreError, UsageError
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.laplace import laplace_quantile
 from tasks.laws.law import LevelNoise
@@ -46,7 +46,7 @@ from tests.support.spec import SPEC as COUNTRY
 
 EXAMPLES = settings(max_examples=40)  # each is a universe, and most a first pass over it
 
-ONCE, TWICE = MECHANISMS["inftda"], MECHANISMS["inftda_reconciled"]
+ONCE = MECHANISMS["inftda"]
 CONFIDENCE = 0.9
 RUNS = 400
 
@@ -220,38 +220,19 @@ def test_a_box_of_one_cell_has_the_interval_of_the_tables(universes, data):
         assert stated.dropped_under == stated.cap == 0
 
 
-@EXAMPLES
-@given(st.data())
-def test_intervals_hold_counts_and_without_noise_the_truth(universes, data):
-    """0 <= low <= count <= high, of both kinds; where all is exact they are the truth."""
-    universe, table, trial, sigmas = data.draw(measured(universes))
-    box, _ = data.draw(boxes_of(universe))
-    tree, own = table.tree, level_of(table.tree.steps, box.levels)
-    inside = met_cells(tree, trial.measured, box, own)
-    count = released_in(tree, trial.released[own], box)
-    found = box_intervals(inside, gaussians(sigmas), CONFIDENCE, np.array([count]))
-    assert 0 <= found.low <= count <= found.high
-    if not any(sigmas):
-        assert found.low == found.high == count == true_in(table, own, box)
-    possible = [tree.possible_cells(level) for level in range(tree.depth + 1)]
-    margins = simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE)
-    at_once = simultaneous_box_intervals(inside, margins, np.array([count]))
-    assert 0 <= at_once.low <= count <= at_once.high
-
-
 def flat(universe_of, areas, steps):
     """Return the tree of axes with one level each."""
     return universe_of([[(f"{area:02d}",) for area in range(of_axis)] for of_axis in areas], steps).tree
 
 
-def covered(table, sigmas, *parts, seed, runs=RUNS, twice=False, but=None):
+def covered(table, sigmas, *parts, seed, but):
     """Return how often intervals of boxes cover their truth together, over all noise, and how often those do that see what `but` makes of cells and laws."""
     tree, owns = table.tree, [level_of(table.tree.steps, box.levels) for box in parts]
     true_count, hits = sum(true_in(table, own, box) for own, box in zip(owns, parts, strict=True)), [0, 0]
     noise = sampler_of("gaussian", seed)
-    for _ in range(runs):
-        trial = try_scales(table, TWICE if twice else ONCE, sigmas, noise)
-        for number, changed in enumerate([None, but] if but else [None]):
+    for _ in range(RUNS):
+        trial = try_scales(table, ONCE, sigmas, noise)
+        for number, changed in enumerate([None, but]):
             low = high = 0
             for own, box in zip(owns, parts, strict=True):
                 given = met_cells(tree, trial.measured, box, own), gaussians(sigmas)
@@ -260,12 +241,10 @@ def covered(table, sigmas, *parts, seed, runs=RUNS, twice=False, but=None):
                 found = box_intervals(*(changed(*given) if changed else given), confidence, count)
                 low, high = low + int(found.low[0]), high + int(found.high[0])
             hits[number] += low <= true_count <= high
-    return hits[0] / runs, hits[1] / runs
+    return hits[0] / RUNS, hits[1] / RUNS
 
 
-def least(runs):
-    """Return the coverage that 0.9 misses once in a million times."""
-    return CONFIDENCE - 4.75 * math.sqrt(0.09 / runs)
+LEAST = CONFIDENCE - 4.75 * math.sqrt(0.09 / RUNS)  # which 0.9 misses once in a million times
 
 
 MUCH_ABOVE = [0.0, 12.0, 1.0]  # σ: half of the cells above are dropped, and what is measured below is nearly exact
@@ -286,8 +265,8 @@ def test_a_fixed_sum_is_covered_although_much_of_it_was_dropped(universe_of, par
     first, second = np.divmod(np.arange(16), 2)
     sparse = public_table(flat(universe_of, (8, 2), (0, 1)), [first, second], np.full(16, 3))
     found, wrong = covered(sparse, MUCH_ABOVE, *parts, seed=1, but=none_dropped)
-    assert found >= least(RUNS)
-    assert wrong < least(RUNS) - 0.05
+    assert found >= LEAST
+    assert wrong < LEAST - 0.05
 
 
 def test_what_was_dropped_together_is_covered(universe_of):
@@ -301,22 +280,8 @@ def test_what_was_dropped_together_is_covered(universe_of):
 
     without = [replace(of, law=replace(GAUSSIAN, quantile=of_one)) if of else of for of in gaussians(sigmas)]
     found, wrong = covered(table, sigmas, box_of((0, 1), (0, 1)), seed=3, but=lambda cells, _: (cells, without))
-    assert found >= least(RUNS)
-    assert wrong < least(RUNS) - 0.1
-
-
-@pytest.mark.parametrize(("sigmas", "levels", "areas", "twice"), [
-    ([0.0, 6.0, 6.0, 3.0, 2.0], (2, 0), (1, 0), True),  # the end that is refined last, at its finest
-    ([5.0, 6.0, 6.0, 3.0, 2.0], (1, 2), (1, 2), False),  # with a root that is measured
-    ([0.0, 0.0, 4.0, 9.0, 1.0], (2, 1), (2, 0), False),  # with an invariant level
-])  # fmt: skip
-def test_boxes_across_levels_are_covered(universe_of, sigmas, levels, areas, twice):
-    """Boxes of a deep tree, after one pass or two, with a measured root or an invariant: covered as often as is promised."""
-    binary, runs = list(product("12", repeat=2)), 150
-    tree = universe_of([binary, binary], (1, 0, 1, 0)).tree
-    origin, destination = np.divmod(np.arange(16), 4)
-    table = public_table(tree, [origin, destination], np.array([1, 2, 3, 9, 1, 1, 4, 2] * 2))
-    assert covered(table, sigmas, box_of(levels, areas), seed=2, runs=runs, twice=twice)[0] >= least(runs)
+    assert found >= LEAST
+    assert wrong < LEAST - 0.1
 
 
 def test_alpha_is_shared_by_what_could_be_met():
@@ -462,18 +427,13 @@ SEVERAL = "`all` means everything"
     ({"origin": 1}, "origin: no level has an area 1.", "Did you mean region=01?"),
     ({"origin": ""}, "origin must name an area, got nothing.", "For everything, leave origin out."),
     ({"origin": 1.5}, "origin: a code must be text, got 1.5.", "in quotes"),
-    ({"origin": True}, "origin: a code must be text, got True.", "in quotes"),
-    ({"origin": [["01"]]}, "origin: a code must be text, got a list.", "in quotes"),
     ({"origin": pl.DataFrame({"a": ["01", "02"]})}, "origin: a code must be text, got a Series.", "in quotes"),
-    ({"origin": b"01"}, "origin: a code must be text, got a bytes.", "in quotes"),
     ({"origin": "region=01,province=0201"}, "origin: there is no area region=01,province=0201.", SEVERAL),
     ({"origin": "region=01,region=02"}, "origin: region=01,region=02 names a level twice.", ""),
     ({"home": "01"}, "The release has no axis home.", "origin, destination"),
     ({"region": "01"}, "The release has no axis region.", "It is a level of origin and destination."),
     (["origin"], "--where must have the form NAME=AREA, got origin.", ""),
-    (["=01"], "--where must have the form NAME=AREA, got =01.", ""),
     (["origin=01"], "origin=01 is named twice.", ""),
-    (["sex=1"], "The release has no axis sex.", ""),
 ])  # fmt: skip
 def test_areas_and_conditions_that_cannot_be_read_are_named(released, where, told, hint):
     """An error names the axis, what was asked for, and which levels, codes or axes there are."""
@@ -532,12 +492,8 @@ def city(make, tmp_path_factory, request):
 
 NEAREST = [
     ({"origin": "MANHATTAN"}, "borough=Manhattan"),
-    ({"origin": "Manhatten"}, "borough=Manhattan"),
     ({"origin": "Zurich"}, "borough=Zürich"),
-    ({"origin": "ZÜRICH"}, "borough=Zürich"),
-    ({"origin": "altstat"}, "zone=Altstadt"),
     ({"origin": "zone=n101"}, "zone=N101"),
-    ({"origin": "N10l"}, "zone=N101"),
     ({"origin": "zone=Staten"}, "borough=Staten"),
     ({"orgin": "Harlem"}, "origin"),
     ({"origin": {"Zone": "Harlem"}}, "zone"),
@@ -699,19 +655,3 @@ def test_people_are_told_what_they_asked_and_what_holds(released, capsys):
         lines = capsys.readouterr().out.splitlines()
         assert lines[:2] == ["origin 01 (region)", f"count: {answer.count:,}"]
         assert lines[2].startswith(told)
-
-
-# --- releases from Python -------------------------------------------------------------------------------------------------
-
-
-def test_a_fault_in_a_release_from_python_quotes_nothing(make, monkeypatch):
-    """What is no error for people is replaced by its kind and place, as everywhere: its text could quote the data."""
-
-    def fail(*_):
-        raise RuntimeError("4711 people")
-
-    monkeypatch.setattr("flows.run.driver.make_release", fail)
-    with pytest.raises(StageFailed) as fault:
-        make(name="at-fault")
-    assert "4711" not in str(fault.value)
-    assert fault.value.__cause__ is fault.value.__context__ is None

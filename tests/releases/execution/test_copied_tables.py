@@ -177,18 +177,3 @@ def test_the_fingerprint_is_kept_for_the_keeper_of_the_store(office):
     key.write_bytes(b"short")
     with pytest.raises(StoreError, match="must have 32 bytes"):
         new_release(office.plan("second", "people.csv"))
-
-
-def test_a_file_is_recognised_that_was_released_through_a_view(office):
-    """The view is asked about, and so is the file; another view of other rows is not."""
-    (office.folder / "survey.csv").write_text("home,work\na0,b0\na1,b1\na1,b2\n")
-    with duckdb.connect(str(office.folder / "views.duckdb")) as con:
-        con.execute(f"CREATE VIEW trips AS FROM read_csv('{office.folder / 'survey.csv'}')")
-        con.execute("CREATE VIEW again AS SELECT work, home FROM trips")
-        con.execute("CREATE VIEW fewer AS FROM trips WHERE work <> 'b0'")
-    of_view = office.plan("fourth", "views.duckdb::trips")
-    reserve_release(new_release(of_view), of_view)
-    for table in ("survey.csv", "views.duckdb::again"):
-        with pytest.raises(UsageError, match="has the same content as a table that was used by dataset fourth"):
-            new_release(office.plan("fifth", table))
-    assert new_release(office.plan("fifth", "views.duckdb::fewer")).dataset == "fifth"
