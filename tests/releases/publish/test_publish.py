@@ -172,24 +172,12 @@ def test_a_record_moved_to_another_parent_does_not_add_up(folder, level):
 COLUMNS, WHOLE = "columns must be", "counts must be whole numbers above zero, and no code may be missing."
 SPOIL_TABLE = {
     "one record more": (lambda table: plus(table, 0, 1), "do not add up"),
-    "a record less": (lambda table: plus(table, int(table["count"].arg_max()), -1), "do not add up"),
     "removed": (lambda table: table[1:], "do not add up"),
-    "doubled": (lambda table: pl.concat([table[:1], table]), "two rows have the same codes."),
-    "split in two": (lambda table: plus(plus(pl.concat([table[:1], table]), 0, -1), 1, 1 - table["count"][0]), "two rows have the same codes."),
-    "unsorted": (lambda table: table.reverse(), "rows must be sorted by their codes."),
     "added with a zero": (lambda table: pl.concat([table, table[-1:].with_columns(pl.lit("99").alias(table.columns[0]), count=pl.lit(0, pl.Int64))]), WHOLE),
     "negative": (lambda table: plus(plus(table, 0, -(10**6)), 1, 10**6), WHOLE),
     "null": (lambda table: plus(table, 0, None), WHOLE),
-    "without a code": (lambda table: table.with_columns(pl.first().shift(1)), WHOLE),
     "a code as a number": (lambda table: table.with_columns(pl.first().cast(pl.Int64)), COLUMNS),
-    "small counts": (lambda table: table.with_columns(pl.col("count").cast(pl.Int32)), COLUMNS),
-    "decimal counts": (lambda table: table.with_columns(pl.col("count").cast(pl.Float64)), COLUMNS),
-    "count first": (lambda table: table.select("count", pl.exclude("count")), COLUMNS),
-    "another name": (lambda table: table.rename({table.columns[0]: "region"}), COLUMNS),
-    "a code less": (lambda table: table.drop(table.columns[0]), COLUMNS),
     "a column more": (lambda table: table.insert_column(0, pl.lit("so").alias("note")), COLUMNS),
-    "no count": (lambda table: table.drop("count"), COLUMNS),
-    "no column": (lambda table: table.select([]), COLUMNS),
 }  # fmt: skip
 
 
@@ -210,12 +198,7 @@ def test_spoilt_tables_are_found(folder, level, spoil):
 SPOIL_CSV = {
     "a count changed": lambda text: re.sub(r",(\d+),(\d+),(\d+),(true|false)\n\Z", r",9\1,\2,\3,\4\n", text),
     "a mark changed": lambda text: re.sub(r"(true|false)\n\Z", lambda it: f"{str(it[1] == 'false').lower()}\n", text),
-    "a leading zero lost": lambda text: text.replace("\n0", "\n", 1),
-    "a row less": lambda text: text[: text[:-1].rindex("\n") + 1],
-    "a row twice": lambda text: text + text[text[:-1].rindex("\n") + 1 :],
     "no header": lambda text: text.partition("\n")[2],
-    "another header": lambda text: text.replace("count", "people", 1),
-    "no number": lambda text: f"{text[:-2]}x\n",
     "a decimal point": lambda text: re.sub(r",(\d+),(true|false)\n\Z", r",\1.0,\2\n", text),
     "nothing": lambda _: "",
 }
@@ -273,20 +256,13 @@ def test_a_manifest_with_a_key_less_or_more_is_found(folder, name):
 SPOIL_MANIFEST = {
     "no spec": lambda manifest: manifest | {"spec": {}},
     "no seals": lambda manifest: manifest | {"seals": []},
-    "a seal less": lambda manifest: manifest | {"seals": manifest["seals"][1:]},
     "no versions": lambda manifest: manifest | {"versions": {}},
-    "another rho": lambda manifest: (manifest | {"privacy": manifest["privacy"] | {"rho": manifest["privacy"]["rho"] / 2}}),
-    "another sigma": lambda manifest: (manifest | {"levels": [level | {"sigma": level["sigma"] * 0.9} for level in manifest["levels"]]}),
     "more rows": lambda manifest: (manifest["levels"][3].update(nonzero=manifest["levels"][3]["nonzero"] + 1) or manifest),
-    "fewer rows": lambda manifest: manifest["levels"][0].update(nonzero=0) or manifest,
     "a level less": lambda manifest: manifest | {"levels": manifest["levels"][:-1]},
-    "no level": lambda manifest: manifest | {"levels": []},
     "levels out of order": lambda manifest: manifest | {"levels": manifest["levels"][::-1]},
-    "a level twice": lambda manifest: manifest | {"levels": manifest["levels"][:1] + manifest["levels"]},
     "another axis": lambda manifest: json.loads(json.dumps(manifest).replace('"origin": "region"', '"home": "region"')),
     "another level name": lambda manifest: json.loads(json.dumps(manifest).replace('"region"}', '"state"}')),
     "a list": lambda manifest: [manifest],
-    "nothing": lambda _: None,
 }  # fmt: skip
 
 
