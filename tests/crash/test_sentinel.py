@@ -25,22 +25,14 @@ from tasks.laws.samplers import discrete_gaussian
 from tasks.mechanisms import MECHANISMS
 from tasks.sizes.estimators import Sizes
 from tests.support import runs
+from tests.support.draws import SPEC as SMALL
 from tests.support.exposure import Made, Watch, hidden, left_in
 from tests.support.households import LISTED_TENURE, PRIVACY, TENURE, draw_homes, write_spec, write_tables
 from tests.support.laws import drawn_by
 from tests.support.making import no_noise
 
 # Epsilon is so small (sigma is 6e7) that no noisy and no released count is a true one.
-SPEC = """
-name: planted
-dataset: planted
-input: {table: trips.csv, origin: home, destination: work, count: people}
-hierarchy: {table: codebook.csv, levels: [region, municipality]}
-release: {tree: destination, finest: municipality}
-mechanism: inftda
-privacy: {unit: one commuter, neighbours: substitution, max_records_per_unit: 1, epsilon: 3.0e-7, delta: 1.0e-8, accountant: zcdp}
-budget: {epsilon: 3.0e-7, delta: 1.0e-8}
-"""
+SPEC = SMALL.replace("small-country", "planted").replace("small", "planted").replace("40.0", "3.0e-7")
 # The same with views that cross the tree, one of them of a derived column.
 SPEC_WITH_VIEWS = f"""
 {SPEC.replace("inftda", "cbdp").replace("y}", "y, views: {homes: {origin: municipality}, near: {near: near}}}", 1)}
