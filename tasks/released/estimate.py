@@ -159,6 +159,24 @@ class Measured:
     possible: IntArray | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LeastSquares:
+    """What the variance of any sum of areas follows from, where every node was measured: it is the product of those of some trees.
+
+    Attributes:
+        trees: of each the axes in the order in which they are refined, and the scale of the noise of levels 0 to T: 0 where a level is exact,
+            None where it is not measured. Of an exact total, what all of them owe to it is taken off.
+        views: that were measured beside a single tree: per axis the level, and the scale of the noise; None where the release has no views.
+        rounding_variance: what each part of a sum that is rounded apart adds, records squared.
+        slack: what rounding adds to the half-width of an interval, records.
+    """
+
+    trees: Sequence[tuple[Sequence[int], Sequence[float | None]]]
+    views: Sequence[tuple[AxisLevels, float]] | None
+    rounding_variance: float
+    slack: int
+
+
 def without_intervals(count: IntArray, why: str, cells: Mapping[str, IntArray] | None = None) -> Answers:
     """Return answers that state no interval, for a reason."""
     return Answers(count, count, count, np.zeros(len(count), dtype=bool), lambda _: why, cells or {})
@@ -265,14 +283,17 @@ class Estimate(ABC):
         """Return what was measured of boxes, if sums of them follow from nothing else; None where they do not."""
         return None
 
-    def ranges(self, levels: AxisLevels, axis: int, count: IntArray) -> tuple[IntArray, IntArray] | None:  # noqa: ARG002
-        """Return low and high of all ranges of an axis level, where they follow from no sums of boxes; None where they do.
+    def ranges(self, levels: AxisLevels, count: IntArray) -> tuple[IntArray, IntArray] | None:  # noqa: ARG002
+        """Return low and high of all ranges of sizes; None where none are stated, or they follow from sums of boxes.
 
         Args:
-            levels: of the axis and of others, of which each cell has its own ranges.
-            axis: the number of the axis.
-            count: of each cell of the others the counts of the ranges, those with the first areas first, int64, shape (cells, ranges), records.
+            levels: of the sizes and of other axes, of which each cell has its own ranges.
+            count: of each cell of the others the counts of the ranges, those with the first sizes first, int64, shape (cells, ranges), records.
         """
+        return None
+
+    def least_squares(self) -> LeastSquares | None:
+        """Return what the variance of any sum of areas follows from; None where not every node was measured."""
         return None
 
     def rows_added(self, levels: AxisLevels) -> int:

@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from storage.tables import COUNT, INTERVAL, SIMULTANEOUS, SIZE
+from storage.tables import COUNT, INTERVAL, SIMULTANEOUS
 from tasks.format.entries import Signal
 from tasks.format.tables import Rows
 from tasks.laws.law import LevelNoise, quantile_of_sum
@@ -285,10 +285,10 @@ class SizesEstimate(Estimate):
         np.add.at(counts, cells, measured.counts)
         return SizesNoisy(counts, terms), number, caps
 
-    def ranges(self, levels: AxisLevels, axis: int, count: IntArray) -> tuple[IntArray, IntArray] | None:
-        """Return low and high of all ranges of sizes in each place; None of other ranges, and without noisy counts; arguments as in `Estimate.ranges`."""
+    def ranges(self, levels: AxisLevels, count: IntArray) -> tuple[IntArray, IntArray] | None:
+        """Return low and high of all ranges of sizes in each place; None without noisy counts; arguments as in `Estimate.ranges`."""
         tree = self.folder.tree
-        if not self.folder.manifest.noisy_counts or tree.axes[axis].role != SIZE:
+        if not self.folder.manifest.noisy_counts:
             return None
         numbers = np.arange(len(count))
         boxes = Boxes(levels, (*areas_of(tree, levels, numbers), 0 * numbers))

@@ -12,7 +12,7 @@ from storage.tables import COUNT
 from tasks.format.entries import Signal
 from tasks.format.tables import Rows
 from tasks.released.boxes import Boxes, areas_at, level_of, possible_cells
-from tasks.released.estimate import Answers, Estimate, Known, without_intervals
+from tasks.released.estimate import Answers, Estimate, Known, LeastSquares, without_intervals
 from tasks.released.sources.protocol import Misfit, Source, measured_cells
 from tasks.tree.axis import AxisLevels, BoolArray, FloatArray, IntArray
 from tasks.tree.frontier import taking
@@ -149,28 +149,28 @@ class UnbiasedEstimate(Estimate):
             deviations[runs == number] = released.with_rounding(variances[runs == number], number)
         return deviations
 
-    def ranges(self, levels: AxisLevels, axis: int, count: IntArray) -> tuple[IntArray, IntArray]:
-        """Return low and high of all ranges of an axis level, by their exact variances; arguments as in `Estimate.ranges`."""
-        tree, released, places = self.source.tree, self._counts, np.indices(count.shape)
-        sizes = [1 if own == axis else of.areas(levels[own]) for own, of in enumerate(tree.axes)]
-        others, ends = np.unravel_index(places[0].ravel(), sizes), np.triu_indices(tree.axes[axis].areas(levels[axis]))
-        first, stop = list[IntArray](), list[IntArray]()
-        for own, (of, level) in enumerate(zip(tree.axes, levels, strict=True)):
-            begins = of.first_descendants(level, of.depth)
-            begin, last = (end[places[1].ravel()] for end in ends) if own == axis else (others[own], others[own])
-            first.append(begins[begin])
-            stop.append(begins[last + 1])
-        variances, runs = released.variances.of_boxes(first, stop), np.full(count.size, released.runs(levels))
-        for box in range(count.size) if len(tree.axes) > 1 and not released.crosses else ():
-            runs[box] = released.variances.runs_of_box(
-                in_ranges(*([of[[box]] for of in side] for side in (first, stop)))
-            )
-        deviations = np.zeros(count.size)
-        for number in np.unique(runs).tolist():
-            deviations[runs == number] = released.with_rounding(variances[runs == number], number)
-        total = NO_CAP if released.total is None else released.total
-        low, high = intervals(count.ravel(), released.box_margin(deviations), total, count.ravel())
-        return low.reshape(count.shape), high.reshape(count.shape)
+    def least_squares(self) -> LeastSquares | None:
+        """Return what the variance of any sum of areas follows from; None beside views with derived columns."""
+        tree, source = self.source.tree, self.source
+        scales = {
+            number: None if of.summed else of.noise.scale if of.noise else 0.0 for number, of in source.parts.items()
+        }
+        trees = [(list(tree.steps), [scales[level] for level in range(tree.depth + 1)])]
+        views: list[tuple[AxisLevels, float]] | None = None
+        if source.covariance == GRID:  # the scale of a pair is the product of one of each tree
+            pairs = {source.view(number).axis_levels: scale for number, scale in scales.items()}
+            one, two = (axis.depth for axis in tree.axes)
+            columns = [pairs[one, level] for level in range(two + 1)]
+            trees = [
+                ([0] * one, [pairs[level, two] for level in range(one + 1)]),
+                ([1] * two, [scale and scale / (pairs[one, two] or 1.0) for scale in columns]),
+            ]
+        if source.covariance == VIEWS:
+            beside = [source.view(number) for number in scales if number > tree.depth]
+            if any(view.derived for view in beside):
+                return None
+            views = [(view.axis_levels, scales[view.number] or 0.0) for view in beside]
+        return LeastSquares(trees, views, self._counts.rounding_variance, self._counts.slack)
 
     def rows_added(self, levels: AxisLevels) -> int:
         """Return how many cells the level of some axis levels has."""

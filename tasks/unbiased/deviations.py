@@ -66,7 +66,7 @@ class ReleasedCounts:
     def estimates(self, view: View, areas: Sequence[IntArray], counts: IntArray) -> Estimates:
         """Return rows of a level, or all cells of a view, as estimates."""
         deviations = self.of_cells(view, areas)
-        return Estimates(counts, deviations, self._cells(view.axis_levels), self._slack, is_any_dependence=self.crosses)
+        return Estimates(counts, deviations, self._cells(view.axis_levels), self.slack, is_any_dependence=self.crosses)
 
     def intervals(self, levels: AxisLevels, estimates: Estimates, *, simultaneous: bool) -> tuple[IntArray, ...]:
         """Return low and high of rows, and those of simultaneous intervals if they are asked for, int64, shape (rows,) each."""
@@ -97,8 +97,13 @@ class ReleasedCounts:
             variances: of boxes, float64, shape (boxes,).
             runs: of how many parts that are rounded apart each box is made; each adds the same. With views these are single sums.
         """
+        return np.sqrt(np.where(variances > 0, variances + runs * self.rounding_variance, 0.0))
+
+    @property
+    def rounding_variance(self) -> float:
+        """What each part that is rounded apart adds to the variance of a count, records squared."""
         added = {TreeVariances: ROUNDING_VARIANCE, Grid: GRID_ROUNDING_VARIANCE, TreeWithViews: SUM_ROUNDING_VARIANCE}
-        return np.sqrt(np.where(variances > 0, variances + runs * added[type(self.variances)], 0.0))
+        return added[type(self.variances)]
 
     def runs(self, levels: AxisLevels) -> int:
         """Return of how many parts that are rounded apart a cell of some axis levels is made."""
@@ -134,15 +139,15 @@ class ReleasedCounts:
             self._cell_log_tail if self.crosses else log_tail_of_estimates(self._cells(levels), rows, self.confidence)
         )
         at_once = simultaneous_margins_of_estimates(both, self._log_odds(levels), self.rounding)
-        return _single(margins(both, log_tail, self._slack)), _single(at_once)
+        return _single(margins(both, log_tail, self.slack)), _single(at_once)
 
     def cell_half_width(self, of: AxisLevels | View) -> int | None:
         """Return z of the intervals of cells that are fixed beforehand; None where they have different ones."""
-        return _single(margins(np.array(self.deviations(of)), self._cell_log_tail, self._slack))
+        return _single(margins(np.array(self.deviations(of)), self._cell_log_tail, self.slack))
 
     def box_margin(self, deviations: FloatArray, confidence: float | None = None) -> IntArray:
         """Return z of the intervals of boxes that are fixed beforehand, with the stated confidence or another one, int64, shape (boxes,), records."""
-        return margins(deviations, math.log((1 - (confidence or self.confidence)) / 2), self._slack)
+        return margins(deviations, math.log((1 - (confidence or self.confidence)) / 2), self.slack)
 
     def widest_margin(self, of: AxisLevels | View) -> int:
         """Return z of the widest interval of a cell of some axis levels, or of a view, that is fixed beforehand, records."""
@@ -197,7 +202,7 @@ class ReleasedCounts:
         return isinstance(self.variances, TreeWithViews) and view.number > self.tree.depth
 
     @property
-    def _slack(self) -> int:
+    def slack(self) -> int:
         """What is added to intervals by a normal law: by how much whole counts move; with views one record, since many roundings add up to as good as a normal law."""
         return ROUNDING if isinstance(self.variances, TreeWithViews) else self.rounding
 

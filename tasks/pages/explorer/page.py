@@ -62,6 +62,7 @@ _SCRIPTS = (  # each imports from those before it
     "views",
     "areas",
     "noise",
+    "variances",
     "tables",
     "state",
     "lists",

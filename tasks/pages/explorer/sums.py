@@ -1,21 +1,21 @@
-"""What the page needs to add areas up: what was measured of the cells of its tables, and of those above them, and all ranges."""
+"""What the page needs to add areas up: what was measured of the cells of its tables, and of those above them, or what their variances follow from."""
 
+import math
 from typing import Any
 
 import numpy as np
 
-from storage.tables import HIGH, LOW, NOISY
+from storage.tables import HIGH, LOW, NOISY, SIZE
 from tasks.released.boxes import Boxes
 from tasks.released.estimate import Estimate, Measured
 from tasks.tree.axis import AxisLevels, IntArray
 from tasks.tree.keys import packed
 
 _MOST_DRAWS = 10**15  # of the cells of a table: the noise of more says nothing of their sum
-_MOST_ABOVE = 100_000  # measured cells of all levels above those that are added up
+_MOST_ABOVE = 100_000  # measured cells, or areas, of all levels above those that are added up
 MOST_NUMBERED = 2**53  # cells that have numbers in a script
 _MOST_RANGES = 50_000  # of all tables together, and of 316 codes
-_MOST_VISITED = 20_000_000  # nodes of a tree that are compared to the ranges of one table
-_ONE_BY_ONE = 50  # for how many ranges one stands of which the leaves lie apart in a tree of several axes
+_MOST_BESIDE = 100  # cells of views beside a tree: the page factors the matrix of their covariances
 
 
 class Sums:
@@ -27,13 +27,14 @@ class Sums:
         self._parts, self._walked = set[int](), 0
 
     def of_table(self, boxes: Boxes, count: IntArray) -> dict[str, Any]:
-        """Return what a table of all its cells says for sums over them: `measured` of its cells, or the ends of all `ranges` of one axis."""
-        measured, ranges = self._estimate.measured(boxes), None
+        """Return what a table of all its cells says for sums over them: `measured` of its cells, or the ends of all `ranges` of sizes."""
+        measured, size = self._estimate.measured(boxes), self._estimate.folder.tree.number_of(SIZE)
         if measured and _most_draws(measured) > _MOST_DRAWS:
             measured = None
-        for axis, level in enumerate(boxes.levels) if measured is None else ():
-            ranges = ranges or self._ranges(boxes.levels, axis, count) if level else ranges
-        return {"measured": measured and self._measured(measured), "ranges": ranges}
+        return {
+            "measured": measured and self._measured(measured),
+            "ranges": None if size is None or not boxes.levels[size] else self._ranges(boxes.levels, size, count),
+        }
 
     def _measured(self, measured: Measured) -> dict[str, Any]:
         self._parts.add(measured.part)
@@ -47,24 +48,33 @@ class Sums:
         }
 
     def _ranges(self, levels: AxisLevels, axis: int, count: IntArray) -> dict[str, Any] | None:
-        folder, tree = self._estimate.folder.folder, self._estimate.folder.tree
-        name, codes = tree.axes[axis].name, tree.axes[axis].areas(levels[axis])
-        many, is_size = count.size // max(codes, 1) * codes * (codes + 1) // 2, folder.manifest.roles[name] == "size"
-        many *= 1 if is_size or folder.manifest.crosses or len(tree.axes) == 1 else _ONE_BY_ONE
-        if many > self._room or not (name in folder.ordered or is_size):
+        codes = self._estimate.folder.tree.axes[axis].areas(levels[axis])
+        many = count.size * (codes + 1) // 2
+        if many > self._room:
             return None
-        is_quick = is_size or folder.manifest.is_grid
-        if not is_quick and self._estimate.rows_added(levels) * codes * (codes + 1) > 2 * _MOST_VISITED:
-            return None
-        sizes = [of.areas(level) for of, level in zip(tree.axes, levels, strict=True)]
         first, last = np.triu_indices(codes)
-        sums = np.moveaxis(count.reshape(sizes), axis, -1).reshape(-1, codes).cumsum(axis=1)
-        sums = np.pad(sums, ((0, 0), (1, 0)))
-        ends = self._estimate.ranges(levels, axis, sums[:, last + 1] - sums[:, first])
+        sums = np.pad(count.reshape(-1, codes).cumsum(axis=1), ((0, 0), (1, 0)))  # sizes are the last axis
+        ends = self._estimate.ranges(levels, sums[:, last + 1] - sums[:, first])
         if ends is None:
             return None
         self._room -= many
         return {"axis": axis, **{end: of.ravel().tolist() for end, of in zip((LOW, HIGH), ends, strict=True)}}
+
+    def _least_squares(self) -> dict[str, Any] | None:
+        """Return what the variance of any sum follows from; None where it does not, or takes more than a page has room for."""
+        found, axes = self._estimate.least_squares(), self._estimate.folder.tree.axes
+        if found is None or sum(len(first) for axis in axes for first in axis.first_child) > _MOST_ABOVE:
+            return None
+        sizes = [[axis.areas(level) for axis, level in zip(axes, at, strict=True)] for at, _ in found.views or ()]
+        if sum(map(math.prod, sizes)) > _MOST_BESIDE:
+            return None
+        return {
+            "trees": [{"steps": steps, "scales": scales} for steps, scales in found.trees],
+            "views": found.views and [{"at": list(at), "scale": scale} for at, scale in found.views],
+            "fan_outs": [[_in_short(np.diff(first)) for first in axis.first_child] for axis in axes],
+            "rounding": found.rounding_variance,
+            "slack": found.slack,
+        }
 
     def shared(self) -> dict[str, Any]:
         """Return what all tables share: the noise of parts, and where a tree was walked the measured cells of the levels above."""
@@ -79,6 +89,7 @@ class Sums:
             "above": self._above() if walked else None,
             "leaves": self._estimate.folder.manifest.adds_up_leaves,
             "total": source.total,
+            "least_squares": self._least_squares(),
         }
 
     def _above(self) -> list[dict[str, Any]]:

@@ -22,6 +22,8 @@ from tasks.released.query.answers import answer
 from tasks.released.query.areas import Area
 from tasks.released.sources.folder import open_folder
 from tasks.released.sources.published import FolderSource
+from tasks.tree.order import Tree
+from tasks.unbiased.variance import tree_variances
 from tests.support.explored import DRAWN, asked, land_released
 from tests.support.explored import SPEC as LAND
 from tests.support.folders import without_noisy_counts
@@ -164,6 +166,19 @@ def test_data_stand_in_a_page_as_one_line_that_ends_no_script(library):
     assert "\n" not in text
     assert "<" not in data
     assert json.loads(data) == json.loads(text) == payload(opened)
+
+
+@pytest.mark.parametrize("kind", ["unbiased tree", "grid"])
+def test_the_scales_of_a_page_say_how_far_counts_are_off(library, kind):
+    """The variance of a leaf is the product of those of the page's trees, and what rounding adds."""
+    folder, variance = open_folder(library[kind].folder), 1.0
+    shown, axes = payload(folder), folder.tree.axes
+    for of in shown["sums"]["least_squares"]["trees"]:
+        tree = Tree(axes, tuple(of["steps"]))
+        own = tree_variances(tree, [scale**-2 for scale in of["scales"]])
+        variance *= own.of_cells(tree.axis_levels(tree.depth), [np.zeros(1, dtype=np.int64)] * len(axes))[0]
+    [leaves] = [table for table in shown["tables"] if table["at"] == [axis.depth for axis in axes]]
+    assert leaves["sd"][0] ** 2 == pytest.approx(variance + shown["sums"]["least_squares"]["rounding"], rel=1e-4)
 
 
 @pytest.fixture

@@ -178,11 +178,9 @@ export function showTotal() {
 function showRow(row, by, where) {
   const own = by.map((one, place) => `${attributeTitle(one)} ${labelOf(one, row.areas[place])}`);
   const what = `${where}with ${own.join(" and ")}${onlyWords(by).replace(" with ", " and ")}`;
-  const note = [row.note, row.sd === null ? "" : `Standard deviation: ${+row.sd.toPrecision(3)}.`].filter(Boolean).join(" ");
-  const answer = { ...row, note };
-  fill("answer", card(capital(what.replace(/^with /, "")), what, answer));
+  fill("answer", card(capital(what.replace(/^with /, "")), what, row));
   document.getElementById("answer").scrollIntoView({ block: "nearest" });
-  announce(`${what}: ${spoken(answer)}.`);
+  announce(`${what}: ${spoken(row)}.`);
 }
 
 function drawAttributes(rows, by, title, what) {

@@ -149,7 +149,8 @@ function copyButton(quote) {
  */
 export function card(title, what, answer) {
   const all = { exact: false, signal: null, ofRows: false, note: "", ...answer, ...(answer.exact ? { low: null, high: null } : {}) };
-  const { count, low, high, ofRows, note } = all;
+  const { count, low, high, ofRows } = all;
+  const note = [all.note, all.sd && !all.exact ? `Standard deviation: ${+all.sd.toPrecision(3)}.` : ""].filter(Boolean).join(" ");
   const [kind, largest, sentence] = judged(all);
   const isCount = largest === counted(count);
   const figure = make("b", { class: "count" }, number(count));

@@ -26,7 +26,7 @@ function logAbove(x) {
 }
 
 /** Return what a standard normal variable exceeds with a probability of at most a half, given by its logarithm. */
-function normalQuantile(logTail) {
+export function normalQuantile(logTail) {
   let x = Math.sqrt(-2 * logTail); // it is further off, from where Newton's steps never go too far
   for (let step = 1; Math.abs(step) > 1e-15 * x; ) {
     const reached = logAbove(x);

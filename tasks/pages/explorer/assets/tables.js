@@ -1,7 +1,8 @@
 // The tables of the page, and what they answer about areas of each axis: everything, one area, or several.
 
 import { data } from "./base.js";
-import { quantileOfSum } from "./noise.js";
+import { normalQuantile, quantileOfSum } from "./noise.js";
+import { deviationOf } from "./variances.js";
 
 const tables = new Map(data.tables.map((table) => [table.at.join(), table]));
 
@@ -271,13 +272,22 @@ function sumOf(sets) {
   const boxes = best || found[0];
   const count = boxes.reduce((sum, of) => sum + of.count, 0);
   const answer = { count, sd: null, signal: null, exact: boxes.every((of) => of.isExact), low: null, high: null, note: NOT_HERE };
+  if (sums.least_squares) return unbiased(answer, sets);
   const ends = sums.above ? boxes.map((of) => intervalBelow(of, alpha / boxes.length)) : [intervalOfAll(boxes)];
   if (ends.includes(null)) return answer;
   const [low, high] = [0, 1].map((end) => ends.reduce((sum, of) => sum + of[end], 0));
   return { ...answer, note: "", low, high };
 }
 
-/** Return the answer about a range of one axis, where the page has all of them; null for any other box. */
+/** Return the answer about sets with an unbiased count: its standard deviation, and the interval by a normal law. */
+function unbiased(answer, sets) {
+  const sd = deviationOf(sets);
+  const margin = sd ? Math.ceil(normalQuantile(Math.log(alpha / 2)) * sd) + sums.least_squares.slack : 0;
+  const [low, high] = around(answer.count, answer.count - margin, Math.min(Math.max(answer.count + margin, 0), sums.total ?? Infinity));
+  return { ...answer, note: "", sd, low, high };
+}
+
+/** Return the answer about a range of sizes, where the page has all of them; null for any other box. */
 function rangeIn([{ table, areas }, ...further]) {
   const { axis, low, high } = table.ranges ?? {};
   const isOne = !further.length && table.ranges && areas.every((own, at) => at === axis || own.length === 1);
