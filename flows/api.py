@@ -135,10 +135,10 @@ class PublishedRelease:
             areas: a public table of groups, which are counted one by one: its path, or a data frame, with the columns `code` and `group`, and
                 `level` and `axis` where they are needed. Or such tables by axis.
             minus: another release, or its folder, whose answers are taken off.
-            share_of: an axis, and an area of it that holds what is asked for: `{"mode": "all"}`.
+            share_of: an axis or a derived column, and an area or a code of it that holds what is asked for: `{"mode": "all"}`.
             asked: by axis: a code, as text or as a whole number; `LEVEL=CODE`; `LEVEL=CODE,LEVEL=CODE`, or a mapping of levels to codes, where only the path tells;
                 `FIRST..LAST`; several with a + between them, which are added up; None or `all` for everything; or a list of these, which are
-                counted one by one. An axis that is left out: everything.
+                counted one by one. An axis that is left out: everything. By derived column: a code, several with a + between them, or a list of these.
         Returns:
             A row per combination: per axis what was asked for, then `count`, `sd` (its standard deviation, where counts are unbiased), `low`, `high`
             (records; null where no interval can be stated), the tree `level` that was added up, and `how`. With at least the manifest's

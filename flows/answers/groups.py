@@ -1,4 +1,4 @@
-"""Groups of areas that a question names by a public table of codes, with the name of a group."""
+"""Groups of areas, or of codes of a derived column, that a question names by a public table of codes, with the name of a group."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from storage.errors import UsageError
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.tables import check_columns, is_blank, opened, reader, text_columns
 from tasks.released.query.areas import Area, find_area
-from tasks.released.query.sets import TOGETHER, AreaSet, is_known, set_of
+from tasks.released.query.sets import TOGETHER, AreaSet, find_code, is_known, set_of
 from tasks.released.sources.folder import PublishedFolder
 
 CODE, GROUP, LEVEL, AXIS = "code", "group", "level", "axis"
@@ -20,24 +20,27 @@ _SHOWN = 6  # codes of a group that an answer names
 
 
 def groups_of(published: PublishedFolder, table: Any, axis: str | None) -> dict[str, list[AreaSet]]:
-    """Return groups of areas by axis, in the order in which they first come.
+    """Return groups of areas by axis or derived column, in the order in which they first come.
 
     Args:
         table: its path, or a data frame: a row for each area, with its `code`, the name of its `group`, and where they are needed the `level` and
             the `axis` of the code.
-        axis: of all codes; None where a column says it, or only one axis has the first code.
+        axis: of all codes, or a derived column; None where a column says it, or only one axis or derived column has the first code.
     Raises:
         UsageError: there is no such axis or area, an area is in a group twice, or a cell is blank.
     """
     listed, groups = _read(table), dict[str, dict[str, list[Area]]]()
     axis = axis or (None if AXIS in listed.columns else _only_axis(published, listed.row(0, named=True)))
+    known = [*published.axes, *published.manifest.derived]
     for row in listed.iter_rows(named=True):
         name = row.get(AXIS) or axis or ""
-        if name not in published.axes:
-            hint = f"Its axes are {', '.join(published.axes)}."
+        if name not in known:
+            hint = f"Its axes are {', '.join(known)}."
             raise UsageError(f"{_FIELD}: the release has no axis {name}.", field=_FIELD, hint=hint)
         code = {row[LEVEL]: row[CODE]} if row.get(LEVEL) else row[CODE]
-        groups.setdefault(name, {}).setdefault(row[GROUP], []).append(find_area(published, name, code))
+        is_axis = name in published.axes
+        area = find_area(published, name, code) if is_axis else find_code(published, name, row[CODE])
+        groups.setdefault(name, {}).setdefault(row[GROUP], []).append(area)
     return {
         name: [set_of(published, name, areas, _written(areas), group) for group, areas in of_axis.items()]
         for name, of_axis in groups.items()
@@ -65,8 +68,9 @@ def _read(table: Any) -> pl.DataFrame:
 
 
 def _only_axis(published: PublishedFolder, row: dict[str, str]) -> str:
-    """Return the only axis that has a code; refuse one that several or none have."""
-    level, axes = row.get(LEVEL), published.axes
+    """Return the only axis or derived column that has a code; refuse one that several or none have."""
+    level, columns = row.get(LEVEL), {name: (name,) for name in published.manifest.derived}
+    axes = published.axes | columns
     found = [
         axis for axis, names in axes.items() if (level in names if level else is_known(published, axis, row[CODE]))
     ]

@@ -12,20 +12,18 @@ from flows.answers.groups import groups_of
 from storage.errors import UsageError
 from storage.releases.terms import VIEWS
 from tasks.format.published_tree import derived_places
-from tasks.released.query.answers import Answer, answer
+from tasks.released.query.answers import Answer, answer, codes_in
 from tasks.released.query.areas import EVERYTHING, Area
 from tasks.released.query.comparisons import Asked, Compared, compared
-from tasks.released.query.sets import AreaSet, find_areas, holds
+from tasks.released.query.sets import AreaSet, find_areas, find_codes, holds
 from tasks.released.sources.folder import PublishedFolder, open_folder
 from tasks.words.levels import place
 from tasks.words.spelling import did_you_mean
 
-_SHOWN = 20  # codes that a refusal lists
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An area or a set of areas of each axis, in their order, and a code of each derived column that is named.
+    """An area or a set of areas of each axis, in their order, and a code or a set of codes of each derived column that is named.
 
     Attributes:
         asked: how they were asked for, by axis and derived column.
@@ -33,7 +31,7 @@ class Question:
 
     asked: Mapping[str, Any]
     areas: Sequence[Area | AreaSet]
-    codes: Mapping[str, str]
+    codes: Mapping[str, Area | AreaSet]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,8 @@ def query_answer(
         f"{end}={area}" for end, asked in both.items() for area in ([asked] if isinstance(asked, str) else asked or ())
     ]
     named = [(text.partition("="), text) for text in areas]
-    tables = [(axis, place) if axis in published.axes else (None, text) for (axis, _, place), text in named]
+    known = {*published.axes, *published.manifest.derived}
+    tables = [(axis, place) if axis in known else (None, text) for (axis, _, place), text in named]
     whole = share_of and next((axis, of) for axis, [of] in _by_axis([share_of], "--share-of").items())
     told = answers_to(
         published,
@@ -159,7 +158,7 @@ def answers_to(
         asked_for: as for `questions`.
         tables: of groups of areas, each with its axis, where it is named: paths, or data frames.
         minus: another release, whose answers are taken off.
-        share_of: the whole of each count: an axis and an area of it, or a derived column and `all`.
+        share_of: the whole of each count: an axis and an area of it, or a derived column and a code of it.
     Raises:
         UsageError: as `questions`; or what is compared cannot be.
     """
@@ -197,26 +196,24 @@ def _with_groups(
 
 
 def _whole_of(published: PublishedFolder, question: Question, share_of: tuple[str, Any]) -> Asked:
-    """Return the question about the whole: the same question, with another area of one axis or with all codes of a derived column."""
+    """Return the question about the whole: the same question, with another area of one axis or code of a derived column."""
     name, of = share_of
-    if name in question.codes and of == EVERYTHING:
-        codes = {column: code for column, code in question.codes.items() if column != name}
-        return Asked.of(published, question.areas, codes)
-    [whole] = questions(published, {name: [of]})
-    of_axes = zip(published.axes, whole.areas, question.areas, strict=True)
-    areas = [wide if axis == name else own for axis, wide, own in of_axes]
-    if name not in published.axes or not all(map(holds, areas, question.areas)):
+    [wider] = questions(published, {name: [of]})
+    part, whole = (dict(zip(published.axes, of.areas, strict=True)) | {**of.codes} for of in (question, wider))
+    if not holds(whole[name], part.get(name, Area(0, ()))):
         message = f"--share-of: {name}={of} does not hold all that is asked for."
         hint = f"A share is of a whole, for example --share-of {name}={EVERYTHING}."
         raise UsageError(message, field="--share-of", hint=hint)
-    return Asked.of(published, areas, question.codes)
+    whole = part | {name: whole[name]}
+    areas = [whole.pop(axis) for axis in published.axes]
+    return Asked.of(published, areas, whole)
 
 
 def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]) -> Iterator[Question]:
     """Yield a question for every combination of what is asked for.
 
     Args:
-        asked_for: by axis, its areas, as `find_areas` takes them; everything of an axis that is not named. By derived column, its codes.
+        asked_for: by axis, its areas, as `find_areas` takes them; everything of an axis that is not named. By derived column, its codes, as `find_codes`.
     Raises:
         UsageError: there is no such axis, area or code, or there are several such areas.
     """
@@ -234,7 +231,8 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
     }
     for name in published.manifest.derived:
         if name in asked_for:
-            choices[name] = [(asked, _code(published, name, str(asked))) for asked in asked_for[name]]
+            _check_apart(published, name)
+            choices[name] = [(asked, find_codes(published, name, asked)) for asked in asked_for[name]]
     for combination in product(*choices.values()):
         asked, chosen = (dict(zip(choices, of, strict=True)) for of in zip(*combination, strict=True))
         areas = [chosen.pop(axis) for axis in axes]
@@ -270,13 +268,13 @@ def _answer_about(published: PublishedFolder, told: Told, *, simultaneous: bool)
             axis: _counted(published, axis, area, names)
             for (axis, names), area in zip(published.axes.items(), question.areas, strict=True)
         }
-        | {name: AreaCounted(name, [code]) for name, code in question.codes.items()},
+        | {name: _counted(published, name, of, [name]) for name, of in question.codes.items()},
         count=counted.count,
         low=counted.low,
         high=counted.high,
         exact=counted.low == counted.high
         and published.is_exact([area.level for area in counted.areas])
-        and not (question.codes or counted.deviation),
+        and not (codes_in(question.codes) or counted.deviation),
         confidence=manifest.intervals.confidence if counted.low is not None else None,
         simultaneous=simultaneous,
         sd=counted.deviation,
@@ -298,26 +296,15 @@ def _counted(published: PublishedFolder, axis: str, area: Area | AreaSet, names:
     return AreaCounted(names[area.level - 1], list(area.path), published.names.name_of(axis, area.path))
 
 
-def _code(published: PublishedFolder, name: str, code: str) -> str:
-    """Return a code of a derived column; refuse one that the column does not have, or a column that no count tells apart."""
+def _check_apart(published: PublishedFolder, name: str) -> None:
+    """Refuse a derived column where no views settle the leaves, so that no sum of leaves has an interval."""
     manifest = published.manifest
-    if not (manifest.has_sources or manifest.counts_groups or manifest.covariance == VIEWS):
-        raise _not_apart(published, name)
-    known = published.codes_of(name)
-    if code not in known:
-        shown = ", ".join(known[:_SHOWN]) + (" and others" if known[_SHOWN:] else "")
-        hint = f"{did_you_mean(code, known)} Its codes are {shown}.".lstrip()
-        raise UsageError(f"{name} has no code {code}.", field=name, hint=hint)
-    return code
-
-
-def _not_apart(published: PublishedFolder, name: str) -> UsageError:
-    """Return the refusal of a derived column where its views do not settle the leaves, so that no sum of leaves has an interval."""
-    manifest = published.manifest
+    if manifest.has_sources or manifest.counts_groups or manifest.covariance == VIEWS:
+        return
     axes = list(published.axes.items())
     of = place({axes[axis][0]: axes[axis][1][level - 1] for axis, level in derived_places(manifest)[name]})
     views = [f"{view.name} ({place(view.axes)})" for view in manifest.views]
-    return UsageError(
+    raise UsageError(
         f"The release tells no codes of {name} apart: none of its views has them, and its leaves are not settled together with views.",
         field=name,
         hint=f"{name} depends on {of}: name these instead." + (f" Its views are {'; '.join(views)}." if views else ""),

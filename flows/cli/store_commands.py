@@ -199,7 +199,7 @@ GroupTables = Annotated[
     typer.Option(
         metavar="[NAME=]FILE",
         help="A public table of groups of areas, made without a look at the counts, with the columns code and group: one count for each group."
-        " NAME is the end or feature of the codes, where several have them and the table has no column axis.",
+        " NAME is the end, feature or derived column of the codes, where several have them and the table has no column axis.",
     ),
 ]
 OtherFolder = Annotated[
@@ -242,7 +242,7 @@ def query(
 ) -> None:
     """Count the records in any areas, from a published folder alone. Shows the count, its interval, and how both came about.
 
-    After the folder, `--NAME AREA` is short for `--where NAME=AREA`. A + adds up areas, and a range has all codes from its first to
+    After the folder, `--NAME AREA` is short for `--where NAME=AREA`. A + adds up areas, or codes of a derived column, and a range has all codes from its first to
     its last one: `--origin 001+010..019`, `--age 18..24`; on a clock or a calendar it may go over the end: `--hour 22..2` is from 22:00 to 2:59.
     A name may stand for a code.
     """

@@ -26,13 +26,13 @@ class Boxes:
             its areas, ascending, shape (areas of the axis,).
         within: per axis, which rows of a table lie in the single box, so that no others are read; None of many boxes, for which whole
             tables are.
-        codes: by derived column, the code of what is counted.
+        codes: by derived column, the codes of what is counted.
     """
 
     levels: AxisLevels
     areas: tuple[IntArray, ...]
     within: tuple[Sequence[pl.Expr], ...] | None = None
-    codes: Mapping[str, str] = field(default_factory=dict)
+    codes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.areas[0]) if self.within is None else 1

@@ -400,7 +400,7 @@ class SizesEstimate(Estimate):
 
     def _of_codes(self, box: Boxes) -> tuple[int, int, int, int]:
         """Return the noisy number of groups of a single box with codes of derived columns, how many draws it bears, the most that it counts, and where it was measured."""
-        columns = tuple(self.folder.folder.derived[name] for name in box.codes)
+        columns = tuple(self.folder.folder.derived[name].with_as_one(codes) for name, codes in box.codes.items())
         view = View(-1, box.levels, dict.fromkeys(box.codes, ""), columns)
         found, number, caps = self._in_cells(view)
         cells = Partition(self.folder.tree, view).cells()
@@ -408,7 +408,7 @@ class SizesEstimate(Estimate):
         for own, areas in zip(cells.areas, box.areas, strict=True):
             inside &= np.isin(own, areas)
         for of in columns:
-            inside &= of.codes.to_numpy()[cells.codes[of.name]] == box.codes[of.name]
+            inside &= of.is_in(box.codes[of.name], cells.codes[of.name])
         most = sum(caps[inside].tolist())
         return int(found.counts[inside].sum()), int(found.terms[inside].sum()), min(most, NO_CAP), number
 

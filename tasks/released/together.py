@@ -238,9 +238,9 @@ class TogetherEstimate(Estimate):
         if boxes.codes:
             cells = source.cells_met(level, boxes)
             asked = np.ones(len(cells), dtype=bool)
-            for name, code in boxes.codes.items():
+            for name, codes in boxes.codes.items():
                 column = source.folder.derived[name]
-                asked &= column.at(tree, tree.axis_levels(level), cells.areas) == column.codes.index_of(code)
+                asked &= column.is_in(codes, column.at(tree, tree.axis_levels(level), cells.areas))
             met = Met.whole(cells, asked)
             return met.rows, met.sums(NOISY)
         many = possible_cells(tree, level, boxes).astype(np.int64)

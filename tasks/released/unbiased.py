@@ -24,11 +24,11 @@ from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
 from tasks.unbiased.views import TreeWithViews
 from tasks.uncertainty.intervals import NO_CAP, intervals
 
-_SHOWN = 6  # areas that an explanation names
+_SHOWN = 6  # areas or codes that an explanation names
 
 Areas = set[tuple[int, int]]  # of an axis, by their levels and numbers
 
-NO_CODES: Mapping[str, str] = MappingProxyType({})
+NO_CODES: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 _CLOSE = 1e-6  # records: by how much sums of floats on another machine may differ
@@ -210,13 +210,13 @@ class UnbiasedEstimate(Estimate):
         )
         return self._said(count, deviation, at_once, confidence, lambda _: named, leaves, codes)
 
-    def _inside(self, chosen: Sequence[BoolArray], codes: Mapping[str, str]) -> FloatArray:
+    def _inside(self, chosen: Sequence[BoolArray], codes: Mapping[str, Sequence[str]]) -> FloatArray:
         """Return which leaves have areas of a set of each axis and codes of derived columns, 1.0 or 0.0, one dimension per axis."""
         tree, derived = self.source.tree, self.folder.folder.derived
         levels, areas = tree.axis_levels(tree.depth), Partition(tree, level_view(tree, tree.depth)).cells().areas
         inside = np.all([of[own] for of, own in zip(chosen, areas, strict=True)], axis=0)
-        for name, code in codes.items():
-            inside &= derived[name].at(tree, levels, areas) == derived[name].codes.index_of(code)
+        for name, of_column in codes.items():
+            inside &= derived[name].is_in(of_column, derived[name].at(tree, levels, areas))
         every: FloatArray = inside.astype(np.float64).reshape(tree.sizes(tree.depth))
         return every
 
@@ -228,7 +228,7 @@ class UnbiasedEstimate(Estimate):
         confidence: float | None,
         named: Callable[[int], list[Areas]],
         leaves: IntArray,
-        codes: Mapping[str, str] = NO_CODES,
+        codes: Mapping[str, Sequence[str]] = NO_CODES,
     ) -> Answers:
         """Return answers by deviations; or by bounds that take no normal law, those of the fewest nodes, which hold with all others."""
         margin = self._counts.box_margin(deviation, self._confidence(confidence))
@@ -312,15 +312,14 @@ class UnbiasedEstimate(Estimate):
             is_open &= ~ends
         return runs
 
-    def _how(self, named: Sequence[Areas], codes: Mapping[str, str], *, is_exact: bool) -> str:
+    def _how(self, named: Sequence[Areas], codes: Mapping[str, Sequence[str]], *, is_exact: bool) -> str:
         """Return how the count of a set of areas of each axis, with some codes of derived columns, was put together, in words."""
-        texts = [f"{name} {code}" for name, code in codes.items()]
+        asked = dict(codes)
         for axis, of in zip(self.source.tree.axes, named, strict=True):
             areas = sorted(of, key=lambda area: axis.first_descendants(area[0], axis.depth)[area[1]])
-            of_axis = [axis.codes[level - 1][area] for level, area in areas if level]
-            more = f" and {len(of_axis) - _SHOWN:,} more" if len(of_axis) > _SHOWN else ""
-            if of_axis:
-                texts.append(f"{axis.name} {', '.join(of_axis[:_SHOWN])}{more}")
+            asked[axis.name] = [axis.codes[level - 1][area] for level, area in areas if level]
+        more = {name: f" and {len(of) - _SHOWN:,} more" if len(of) > _SHOWN else "" for name, of in asked.items()}
+        texts = [f"{name} {', '.join(of[:_SHOWN])}{more[name]}" for name, of in asked.items() if of]
         counted = f"sum over {' × '.join(texts)}" if texts else "the total"
         if is_exact:
             return f"{counted}, published exactly"

@@ -45,6 +45,16 @@ class Derived:
             combination += tree.axes[axis].ancestors(areas[axis], levels[axis], level)
         return self.code_of[combination]
 
+    def is_in(self, codes: Sequence[str], numbers: NDArray[np.int32]) -> BoolArray:
+        """Return which of its codes, by their numbers, are among some, of the same shape."""
+        inside: BoolArray = self.codes.is_in(codes).to_numpy()[numbers]
+        return inside
+
+    def with_as_one(self, codes: Sequence[str]) -> "Derived":
+        """Return the column in which some of its codes are the first of them."""
+        first = np.flatnonzero(self.codes.is_in(codes))[0]
+        return replace(self, code_of=np.where(self.is_in(codes, self.code_of), first, self.code_of).astype(np.int32))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewCells:

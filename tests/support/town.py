@@ -110,15 +110,3 @@ def level(folder, number):
 def view(folder, name):
     """Return a published view."""
     return pl.read_parquet(folder / "views" / f"{name}.parquet")
-
-
-def added_up(leaves, codes):
-    """Return what some leaves add up to in each cell of a grouping, by its codes, without the cells that hold nothing."""
-    table = leaves.select("from_zone", "to_zone", "count").with_columns(
-        from_district=pl.col("from_zone").replace_strict(DISTRICT, return_dtype=pl.String),
-        to_district=pl.col("to_zone").replace_strict(DISTRICT, return_dtype=pl.String),
-        mode=pl.Series([mode_of(*pair) for pair in leaves.select("from_zone", "to_zone").iter_rows()], dtype=pl.String),
-    )
-    if not codes:
-        return {(): int(table["count"].sum())}
-    return {tuple(row[:-1]): row[-1] for row in table.group_by(codes).agg(pl.col("count").sum()).iter_rows() if row[-1]}

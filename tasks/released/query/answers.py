@@ -49,7 +49,7 @@ class Answer:
 def answer(
     folder: PublishedFolder,
     asked: Sequence[Area | AreaSet],
-    codes: Mapping[str, str] | None = None,
+    codes: Mapping[str, Area | AreaSet] | None = None,
     *,
     simultaneous: bool = False,
 ) -> Answer:
@@ -58,7 +58,7 @@ def answer(
     Args:
         folder: the published folder.
         asked: one area per axis, or a set of them.
-        codes: the codes of derived columns, where everything was settled together; none if left out.
+        codes: a code of each derived column that is asked for, or a set of them; none if left out.
         simultaneous: whether the interval must hold together with those of all other boxes.
     Raises:
         StoreError: a file is missing, or differs from what was published.
@@ -69,7 +69,7 @@ def answer(
         parts = parts_of(folder, areas, codes or {})
         found, source = estimate.sum_of(parts, simultaneous=simultaneous), estimate.folder
         pieces = math.prod(len(of.pieces) for of in areas if isinstance(of, AreaSet))
-        level = source.levels[-1].level if codes else max(map(source.level_of, parts))
+        level = source.levels[-1].level if parts[0].codes else max(map(source.level_of, parts))
         cells = {"areas": pieces} if any(isinstance(of, AreaSet) for of in areas) else {}
         cells |= {name: int(of[0]) for name, of in found.cells.items() if name != "added" or of[0]}
         low, high = (int(end[0]) if found.stated[0] else None for end in (found.low, found.high))
@@ -88,7 +88,15 @@ def coarsest_of(folder: PublishedFolder, asked: Sequence[Area | AreaSet]) -> lis
     ]
 
 
-def parts_of(folder: PublishedFolder, asked: Sequence[Area | AreaSet], codes: Mapping[str, str]) -> list[Boxes]:
+def codes_in(asked: Mapping[str, Area | AreaSet]) -> dict[str, list[str]]:
+    """Return the codes of each derived column, without columns of which all are asked for."""
+    pieces = {name: of.pieces if isinstance(of, AreaSet) else (of,) for name, of in asked.items()}
+    return {name: [area.path[-1] for area in of] for name, of in pieces.items() if of[0].level}
+
+
+def parts_of(
+    folder: PublishedFolder, asked: Sequence[Area | AreaSet], codes: Mapping[str, Area | AreaSet]
+) -> list[Boxes]:
     """Return the single boxes that make up a question, one for every combination of axis levels, with the rows of tables that lie in them."""
     sides = list[list[tuple[int, IntArray, Sequence[pl.Expr]]]]()
     for axis, of in zip(folder.axes, asked, strict=True):
@@ -103,7 +111,7 @@ def parts_of(folder: PublishedFolder, asked: Sequence[Area | AreaSet], codes: Ma
     boxes = list[Boxes]()
     for box in product(*sides):
         levels, numbers, within = zip(*box, strict=True)
-        boxes.append(Boxes(levels, numbers, within, codes))
+        boxes.append(Boxes(levels, numbers, within, codes_in(codes)))
     return boxes
 
 

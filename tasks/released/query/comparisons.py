@@ -11,7 +11,7 @@ from tasks.laws.law import quantile_of_sum
 from tasks.released.boxes import Boxes
 from tasks.released.estimate import Answers, Drawn, Estimate
 from tasks.released.families import estimate_of
-from tasks.released.query.answers import coarsest_of, parts_of
+from tasks.released.query.answers import coarsest_of, codes_in, parts_of
 from tasks.released.query.areas import Area
 from tasks.released.query.sets import AreaSet
 from tasks.released.sources.folder import PublishedFolder
@@ -41,10 +41,12 @@ class Asked:
     is_of_rows: bool
 
     @classmethod
-    def of(cls, folder: PublishedFolder, asked: Sequence[Area | AreaSet], codes: Mapping[str, str]) -> "Asked":
+    def of(
+        cls, folder: PublishedFolder, asked: Sequence[Area | AreaSet], codes: Mapping[str, Area | AreaSet]
+    ) -> "Asked":
         """Return a question by its areas per axis, and its codes of derived columns."""
         areas = coarsest_of(folder, asked)
-        is_exact = not codes and folder.is_exact([area.level for area in areas])
+        is_exact = not codes_in(codes) and folder.is_exact([area.level for area in areas])
         is_of_rows = not (is_exact or folder.manifest.noisy_counts or folder.manifest.covariance)
         return cls(estimate_of(FolderSource(folder)), parts_of(folder, areas, codes), is_exact, is_of_rows)
 

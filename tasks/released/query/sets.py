@@ -1,17 +1,18 @@
-"""Sets of areas that a question adds up: `A+B`, and ranges `FIRST..LAST`; and the fewest areas that they are made of."""
+"""Sets of areas and of codes of derived columns that a question adds up: `A+B`, and ranges `FIRST..LAST`; and the fewest areas that they are made of."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from storage.errors import UsageError
 from storage.tables import domains_of
 from tasks.released.boxes import areas_at, fewest_areas
-from tasks.released.query.areas import Area, areas_with, called_alike, find_area
+from tasks.released.query.areas import EVERYTHING, Area, areas_with, called_alike, find_area
 from tasks.released.sources.folder import PublishedFolder
-from tasks.tree.axis import Axis, IntArray
+from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.ordered import RANGE, codes_apart, codes_beside, goes_round
 from tasks.words.areas import Names
 from tasks.words.spelling import did_you_mean
@@ -21,12 +22,13 @@ TOGETHER = "+"  # between areas that are added up
 _BIN = r"^(-?[\d.]+)(?:-(-?[\d.]+)|\+)$"
 
 _SHOWN = 3  # codes of a level that a refusal shows
+_MOST_CODES = 20  # of a derived column that a refusal shows
 _MOST_TOGETHER = 4  # parts between the signs of a sum that may be one code or name, such as 65+
 
 
 @dataclass(frozen=True, slots=True)
 class AreaSet:
-    """Areas of an axis that are added up.
+    """Areas of an axis that are added up; or codes of a derived column, which are areas of one level.
 
     Attributes:
         level: the finest axis level of those that were named.
@@ -65,6 +67,40 @@ def find_areas(folder: PublishedFolder, axis: str, asked: object) -> Area | Area
         areas += inside
         written.append(as_written)
     return set_of(folder, axis, areas, TOGETHER.join(written)) if len(texts) > 1 or inside[1:] else inside[0]
+
+
+def find_codes(folder: PublishedFolder, name: str, asked: object) -> Area | AreaSet:
+    """Return the code of a derived column that a query names, or the set of codes: several with a + between them, or all of them.
+
+    They have no order, and so no ranges. A code that has a + in it comes first.
+
+    Raises:
+        UsageError: there is no such code, or one is named twice.
+    """
+    if isinstance(asked, AreaSet):
+        return asked
+    known, text = folder.codes_of[name], str(asked)
+    if asked is None or (text == EVERYTHING and EVERYTHING not in known):
+        return Area(0, ())
+    texts = [text] if text in known or TOGETHER not in text else [*_summands(folder, name, text)]
+    areas = [find_code(folder, name, code) for code in texts]
+    return set_of(folder, name, areas, TOGETHER.join(texts)) if areas[1:] else areas[0]
+
+
+def find_code(folder: PublishedFolder, name: str, code: str) -> Area:
+    """Return a code of a derived column.
+
+    Raises:
+        UsageError: there is none.
+    """
+    known = folder.codes_of[name]
+    if code in known:
+        return Area(1, (code,), known.index(code))
+    is_range = RANGE in code and {end.strip() for end in code.split(RANGE)} <= {*known, ""}
+    meant = f"{name} has no order, and so no ranges: name each code, with a {TOGETHER} between them."
+    shown = ", ".join(known[:_MOST_CODES]) + (" and others" if known[_MOST_CODES:] else "")
+    hint = f"{meant if is_range else did_you_mean(code, known)} Its codes are {shown}.".lstrip()
+    raise UsageError(f"{name} has no code {code}.", field=name, hint=hint)
 
 
 def set_of(folder: PublishedFolder, axis: str, areas: Sequence[Area], written: str, name: str | None = None) -> AreaSet:
@@ -114,7 +150,9 @@ def holds(whole: Area | AreaSet, part: Area | AreaSet) -> bool:
 
 
 def axis_of(folder: PublishedFolder, axis: str) -> Axis | None:
-    """Return an axis with all of its areas; None where the folder does not know them."""
+    """Return an axis, or the codes of a derived column as one, with all of its areas; None where the folder does not know them."""
+    if axis in folder.manifest.derived:
+        return axis_from_codebook(axis, pl.DataFrame({axis: folder.codes_of[axis]}))
     if folder.has_tree:
         return folder.tree.axes[list(folder.axes).index(axis)]
     return folder.ordered.get(axis)
@@ -125,6 +163,8 @@ def is_known(folder: PublishedFolder, axis: str, text: str) -> bool:
 
     On an ordered axis, the code of a made level is a range.
     """
+    if axis in folder.manifest.derived:
+        return text in folder.codes_of[axis]
     if RANGE in text and TOGETHER not in text and axis in folder.ordered:
         return False
     levels = range(1, len(folder.axes[axis]) + 1)

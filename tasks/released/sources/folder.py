@@ -71,6 +71,13 @@ class PublishedFolder:
             return derived_columns(self.path, self.manifest)
 
     @cached_property
+    def codes_of(self) -> dict[str, list[str]]:
+        """The codes of each derived column, sorted; no tree is needed."""
+        listed = {name: self.derived_table(name).select(name).unique().sort(name) for name in self.manifest.derived}
+        tables = self.collect([*listed.values()])
+        return {name: table[name].to_list() for name, table in zip(listed, tables, strict=True)}
+
+    @cached_property
     def names(self) -> Names:
         """The names of areas."""
         with _as_published(self.path):
@@ -107,11 +114,6 @@ class PublishedFolder:
     def scan(self, entry: LevelEntry) -> pl.LazyFrame:
         """Return the table of a level or view, as a lazy scan."""
         return self._read(*entry.files)
-
-    def codes_of(self, derived: str) -> list[str]:
-        """Return the codes of a derived column."""
-        (codes,) = self.collect([self.derived_table(derived).select(derived).unique().sort(derived)])
-        return codes[derived].to_list()
 
     def derived_table(self, name: str) -> pl.LazyFrame:
         """Return the table of a derived column, as a lazy scan."""

@@ -226,12 +226,12 @@ class FolderSource(Source):
             self.folder.scan(entry).with_row_index(PLACE),
             [one for of_axis in boxes.within for one in of_axis],
         )
-        for name, code in boxes.codes.items():
+        for name, codes in boxes.codes.items():
             if name in entry.axes:
-                within.append(pl.col(name) == code)
+                within.append(pl.col(name).is_in(codes))
             else:
                 of = self.manifest.derived[name].of
-                listed = self.folder.derived_table(name).filter(pl.col(name) == code).select(of)
+                listed = self.folder.derived_table(name).filter(pl.col(name).is_in(codes)).select(of)
                 rows = rows.join(listed, on=of, how="semi")
         (inside,) = self.folder.collect([rows.filter(*within) if within else rows])
         return Met.whole(Table(self.levels_of(entry.axes), (), inside))

@@ -643,11 +643,9 @@ def test_a_folder_that_was_altered_is_named(released, library, tmp_path):
 def test_people_are_told_what_they_asked_and_what_holds(released, capsys):
     """An answer has its areas as they are written, and says what its interval holds together with, or why there is none."""
     answer = query_answer(released.folder, "01", None, [], simultaneous=True)
+    held = f"interval: {answer.low:,} to {answer.high:,}; with 90% probability, over all noise, it and the intervals of"
     for shown, told in [
-        (
-            answer,
-            f"interval: {answer.low:,} to {answer.high:,}; with 90% probability, over all noise, it and the intervals of",
-        ),
+        (answer, held),
         (replace(answer, low=None, high=None, confidence=None), "interval: none can be stated"),
         (replace(answer, high=answer.low, exact=True), "interval: none, because the count is published exactly"),
     ]:

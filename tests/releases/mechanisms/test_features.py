@@ -350,6 +350,7 @@ def test_rows_stand_in_the_order_of_the_axis(ordered):
     assert made.query(age="4..7")["count"].item() == trips["age"].cast(int).is_between(4, 7).sum()
     inside = trips.filter(pl.col("day") < "2024-02", age="11")
     assert made.query(day="2024-01", age="11")["count"].item() == inside.height
+    assert made.query(day="2024-01..2024-02", age="11")["count"].item() == trips.filter(age="11").height
 
 
 def test_verify_finds_rows_in_the_order_of_text(ordered, monkeypatch):

@@ -106,6 +106,13 @@ def test_views_are_sums_that_cost_nothing(tables):
             where = [f"{name.removesuffix('_county')}={row[name]}" for name in codes]
             answer = asked_of(found.folder, *where)
             assert (answer.count, answer.low, answer.high) == (true, true, true), where
+    for several in (["few", "many"], ["one", "many"]):
+        answer = asked_of(found.folder, "region=A1", f"band={'+'.join(several)}")
+        assert answer.count == homes.filter(pl.col("county") == "A1", pl.col("band").is_in(several)).height
+    noisy = release_of(write_spec(tables, **VIEWS)).folder  # the sum of bands does not have the draws that they share
+    for where in ([], ["region=A1"]):
+        bands, sizes = (asked_of(noisy, *where, asked) for asked in ("band=few+many", "size=2.."))
+        assert (bands.count, bands.low, bands.high, bands.how) == (sizes.count, sizes.low, sizes.high, sizes.how)
     assert verify_answer(found.folder).failures == []
     changed("views/bands.parquet", first("high", 1))(found.folder)
     assert any("bands" in failure for failure in verify_answer(found.folder).failures)
