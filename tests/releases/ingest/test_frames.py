@@ -11,8 +11,10 @@ import pandas as pd
 import polars as pl
 import pytest
 
+import flows.run.walk
 import trellis
 from flows import api
+from flows.answers.audit import audit_answer
 from flows.planning.plan import make_plan
 from flows.run.ending import clean
 from flows.specification import frames
@@ -158,22 +160,33 @@ def test_checks_and_plans_are_shown_in_a_line(home):
         assert all(word in repr(shown) for word in words)
 
 
-def test_a_stopped_release_is_listed_and_continued(home, monkeypatch):
-    """`releases` says that it failed, and `rerun` publishes it; once more it is the same."""
+WITH_VIEWS = {
+    "mechanism": "unbiased_tree",
+    "release": SPEC["release"] | {"views": {"sides": {"zone": "side", "age": "age_2"}}},
+}
 
-    def interrupt(*_):
-        raise Interrupted("stopped")
+
+@pytest.mark.parametrize(("keys", "before"), [({}, "driver._finish"), (WITH_VIEWS, "walk.add_shard")])
+def test_a_stopped_release_is_listed_and_continued(home, monkeypatch, keys, before):
+    """`releases` says that it failed, at its start or while a view is measured, and `rerun` publishes it; once more it is the same."""
+    record = flows.run.walk.add_shard
+
+    def interrupt(*of):
+        if before == "driver._finish" or (of[2].kind, of[2].level) == ("noisy", 7):
+            raise Interrupted("stopped")
+        return record(*of)
 
     with monkeypatch.context() as patch:
-        patch.setattr("flows.run.driver._finish", interrupt)
+        patch.setattr(f"flows.run.{before}", interrupt)
         with pytest.raises(Interrupted):
-            trellis.release(spec_of("Polars", draw_people()))
+            trellis.release(spec_of("Polars", draw_people(), **keys))
     (listed,) = trellis.releases().releases
     assert listed.state == "failed"
     for _ in range(2):
         found = trellis.rerun(listed.id)
         assert found.id == listed.id
         assert found.query()["count"].to_list() == [600]
+    assert trellis.verify(found.folder).failures == audit_answer([found.folder]).findings == []
     assert [of.state for of in trellis.releases().releases] == ["published"]
     with pytest.raises(UsageError):
         trellis.rerun("nothing")

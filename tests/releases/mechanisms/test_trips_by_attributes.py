@@ -196,19 +196,24 @@ def made(library):
     return library["trips by mode"].folder
 
 
-def test_there_is_a_matrix_for_each_code(made, tmp_path):
+@pytest.mark.parametrize(("name", "levels", "level", "area"), [
+    ("trips by mode", (2, 4, 5, 6, 7, 9), 5, "province"),
+    ("trips by mode without bias", (2, 3, 4, 5, 7, 9), 3, "region"),  # with views beside an unbiased tree
+])  # fmt: skip
+def test_there_is_a_matrix_for_each_code(library, tmp_path, name, levels, level, area):
     """A level with attributes has a matrix for each of their codes, which add up to the counts; one that was changed is noticed."""
+    made = library[name].folder
     codes = dict(zip(OF_LIBRARY, ("bike", "bus", "car_x"), strict=True))  # as names of matrices have them
-    assert {path.name for path in (made / "omx").iterdir()} == {f"level_{level}.omx" for level in (2, 4, 5, 6, 7, 9)}
-    counts = pl.read_parquet(made / "counts" / "level_5.parquet")
-    with openmatrix.open_file(str(made / "omx" / "level_5.omx")) as file:
+    assert {path.name for path in (made / "omx").iterdir()} == {f"level_{number}.omx" for number in levels}
+    counts = pl.read_parquet(made / "counts" / f"level_{level}.parquet")
+    with openmatrix.open_file(str(made / "omx" / f"level_{level}.omx")) as file:
         assert {*file.list_matrices()} == {f"{of}_{code}" for of in ("count", "low", "high") for code in codes.values()}
         zones = [code.decode() for code in file.root.lookup.zone_code[:]]
         for mode, code in codes.items():
             assert json.loads(str(file[f"count_{code}"].attrs["trellis_codes"])) == {"mode": mode}
             for number in ("count", "low", "high"):
                 expected = np.full((len(zones), len(zones)), 0.0 if number == "count" else np.nan)
-                rows = counts.filter(pl.col("mode") == mode).select("origin_province", "destination_province", number)
+                rows = counts.filter(pl.col("mode") == mode).select(f"origin_{area}", f"destination_{area}", number)
                 for origin, destination, value in rows.iter_rows():
                     expected[zones.index(origin), zones.index(destination)] = value
                 np.testing.assert_array_equal(file[f"{number}_{code}"][:], expected)
@@ -217,10 +222,11 @@ def test_there_is_a_matrix_for_each_code(made, tmp_path):
         assert {*matrices} == {f"count_{code}_{hour}" for code in codes.values() for hour in range(4)}
         assert sum(file[name][:].sum() for name in matrices) == counts["count"].sum()
     copy = Path(shutil.copytree(made, tmp_path / made.name))
-    with openmatrix.open_file(str(copy / "omx" / "level_5.omx"), "a") as file:
+    with openmatrix.open_file(str(copy / "omx" / f"level_{level}.omx"), "a") as file:
         file["count_bus"][0, 1] = 5555
     with_sums(copy)
-    assert "omx/level_5.omx: the matrix count_bus differs from counts/level_5.parquet." in verify_answer(copy).failures
+    told = f"omx/level_{level}.omx: the matrix count_bus differs from counts/level_{level}.parquet."
+    assert told in verify_answer(copy).failures
 
 
 def test_questions_name_both_ends_and_attributes(made):

@@ -20,6 +20,7 @@ from tasks.format.published_tree import tree_of_spec
 from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE
 from tasks.unbiased.variance import ROUNDING_VARIANCE
 from tests.support.ages import EXACT, PRIVACY, SPEC, draw_people, people_released
+from tests.support.comparisons import answer_of
 from tests.support.folders import changed, stated, table_of
 from tests.support.passes import check_rows, try_spec
 from tests.support.shapes import incidences, tree_by
@@ -274,13 +275,16 @@ def test_the_deviation_of_a_rectangle_follows_from_the_manifest(released, librar
     assert ends[0]["low"] < ends[1]["low"] <= ends[1]["high"] < ends[0]["high"]
 
 
-def test_compare_tries_grids(write):
-    """Mechanisms that measure every node are tried with all pairs, others go down the tree; exact deviations of rectangles are shown."""
+@pytest.mark.parametrize("keys", [GRID, {"release": SPEC["release"] | {"views": {"ages": {"age": "age"}}}}])
+def test_compare_tries_grids_and_views(write, keys):
+    """Mechanisms that measure every node are tried with all pairs or with views, others settle with these or go down the tree; exact deviations are shown."""
     names = ["cascade", "unbiased_tree", "inftda_reconciled"]
-    comparison = make_comparison(load_spec(write(**GRID | {"public_data": True})), names, [1.0], 2)
+    comparison = make_comparison(load_spec(write(**keys | {"public_data": True})), names, [1.0], 2)
     cascade, best, pruned = comparison.entries
-    assert best.variances["ranges"] < cascade.variances["ranges"]
-    assert cascade.variances["nodes"] > 0
+    assert 0 < best.variances["nodes"] < cascade.variances["nodes"]
     assert pruned.variances == {}
     released = best.try_on(comparison.table).released[-1]
     assert abs(int(released.counts.sum()) - 600) < 300
+    answer = answer_of(comparison, 2)
+    assert [len(of.levels) for of in answer.results] == [len(answer.levels)] * 3
+    assert answer.results[1].levels[4].rows_covered.max > 0.5  # of ten rows or more, twice
