@@ -80,7 +80,8 @@ def _level(level: LevelEntry, manifest: Manifest) -> dict[str, str]:
 
 
 def views_stated(manifest: Manifest) -> TextTable:
-    """Return a row per view: its name, what it counts by, its cells, its cost, its noise and its interval."""
+    """Return a row per view: its name, what it counts by, its cells, its cost, its noise, its standard deviations where it has some, and its interval."""
+    has_deviations = any(view.deviations for view in manifest.views)
     rows = [
         [
             view.name,
@@ -89,11 +90,13 @@ def views_stated(manifest: Manifest) -> TextTable:
             f"{view.cells:,}",
             _cost_of_view(view),
             "exact" if not view.sigma else format_sigma(view.sigma, summed=view.summed),
+            *([deviations_of(view)] if has_deviations else []),
             "exact" if not view.sigma else "differs" if view.half_width is None else f"± {view.half_width:,}",
         ]
         for view in manifest.views
     ]
-    return TextTable(["view", "counts by", "cells", "cost", "noise (sigma)", "interval"], rows)
+    of_noise = ["noise (sigma)", *(["sd of a count"] if has_deviations else []), "interval"]
+    return TextTable(["view", "counts by", "cells", "cost", *of_noise], rows)
 
 
 def _cost_of_view(view: ViewEntry) -> str:

@@ -36,6 +36,7 @@ Layer = dict[str, Any]
 
 _LONGEST = 24  # characters of a label
 _LETTER, _BESIDE, _GAP = 6.9, 80, 20  # pixels: the width of a letter, the room of an axis, and what is between panels
+_LEAST = 0.68  # of its width: on a narrower screen a picture scrolls, so that people can read it
 _STEPS = [lead * 10**power for power in range(7) for lead in (1, 2, 5)]  # between labels
 _NUMBER = "format(datum.value, abs(datum.value) >= 1e15 ? '~e' : abs(datum.value) >= 1e5 ? '.3~s' : abs(datum.value) >= 1 ? ',' : '~g')"
 _INKS = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor", "gridColor"), INK)
@@ -193,7 +194,7 @@ def chart(
     )
     whole = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     across, down = whole.groups() if whole else (f"{wide:g}", f"{high:g}")
-    size = f'viewBox="0 0 {across} {down}" width="100%" style="max-width: {across}px"'
+    size = f'viewBox="0 0 {across} {down}" width="100%" style="max-width: {across}px; min-width: {_LEAST * float(across):.0f}px"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(description)}" {size}>'
     return Markup(head + (_HATCH.format(hatch) if hatch else "") + svg[svg.index(">") + 1 :])  # noqa: S704 (Vega escapes texts)
 

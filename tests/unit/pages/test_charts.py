@@ -89,7 +89,7 @@ def test_a_chart_is_part_of_its_page():
     first, inside = svg[: svg.index(">") + 1], svg[svg.index(">") + 1 :]
     described = escape("The released counts along <age> & 'more', with their intervals")
     assert re.search(
-        rf'role="img" aria-label="{re.escape(described)}" viewBox="0 0 (\d+) \d+" width="100%" style="max-width: \1px"',
+        rf'role="img" aria-label="{re.escape(described)}" viewBox="0 0 (\d+) \d+" width="100%" style="max-width: \1px; min-width: \d+px"',
         first,
     )
     assert "height=" not in first
