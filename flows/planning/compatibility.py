@@ -239,7 +239,9 @@ def _faults_of_views(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     if spec.release.intervals.simultaneous:
         yield wrong_key(
             "release.intervals.simultaneous",
-            "must be left out with release.views: the intervals of overlapping groupings are not stated at once.",
+            "must be left out with release.views: by the union bound, low and high hold for k cells at once where each misses"
+            " with a k-th of the probability.",
+            hint="For k cells at once with a probability of 1 − α, set release.intervals.confidence to 1 − α/k.",
         )
 
 

@@ -102,8 +102,8 @@ def _refuse_crossing(name: str, tree: Tree) -> None:
     leaves = tree.possible_cells(tree.depth)
     raise wrong_key(
         f"release.views.{name}",
-        f"must be the totals of one axis, since there are {format_cells(leaves)} leaves: at most"
-        f" {MOST_SETTLED:,} can be settled together with other groupings.",
+        f"must be the totals of one axis, since there are {format_cells(leaves)} leaves: settling other groupings takes numbers for"
+        f" each leaf, also where nobody is, and memory for at most {MOST_SETTLED:,} of them.",
         hint="Name totals of one axis, such as views: margins, or choose a coarser finest level.",
     )
 
