@@ -231,15 +231,6 @@ def test_what_is_no_mapping_in_yaml_is_refused(load, written, said, hint):
     assert "\n" not in str(refused.value)
 
 
-def test_a_spec_that_is_not_there_is_refused(tmp_path):
-    """No file, or a folder in its place, is refused with the path."""
-    for path in (tmp_path / "nothing.yaml", tmp_path):
-        with pytest.raises(SpecError) as refused:
-            load_spec(path)
-        assert refused.value.field == "SPEC"
-        assert str(path) in str(refused.value)
-
-
 VALUES = st.one_of(
     st.none(),
     st.booleans(),
@@ -291,19 +282,6 @@ def test_codes_are_as_they_are_written(load, tmp_path):
             load(text.replace("[01, 02]", codes))
     told = [str(fault) for fault in faults_of(text.replace("  sex:", "  7: [1]\n  sex:"))]
     assert "hierarchy.7: a name must be text, got 7; put it in quotes." in told
-
-
-def test_one_to_sixty_features(load):
-    """There may be sixty features, and no more."""
-    for number in (1, 60, 61):
-        names = [f"f{feature}" for feature in range(number)]
-        features = {"input.features": names, "hierarchy": {name: [0, 1] for name in names}, "release.order": names}
-        keys = changed(ADULT, features)
-        if number < 61:
-            assert [*load(keys).spec.axes] == names
-            continue
-        with pytest.raises(SpecError, match=r"input.features must name 1 to 60 columns, got 61"):
-            load(keys)
 
 
 def test_a_list_of_formats_says_whether_there_is_csv(load):
