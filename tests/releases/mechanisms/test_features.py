@@ -1,6 +1,5 @@
 """Releases of any features, whose levels may take turns and stand in an order: levels, CSV, records, answers, and the order of rows."""
 
-import json
 import re
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -31,15 +30,6 @@ WITH_PAGES = True
 
 REPOSITORY = Path(__file__).parents[3]
 ORDER = ["from.district", "to.district", "from.zone", "to.zone", "area", "hour"]
-REFINED = ["from district", "to district", "from zone", "to zone", "area", "hour"]
-COLUMNS = {  # in the order in which the tables show them
-    "from.district": "from_district",
-    "from.zone": "from_zone",
-    "to.district": "to_district",
-    "to.zone": "to_zone",
-    "area": "area",  # what Trellis itself calls a number in the store
-    "hour": "hour",
-}
 FINEST = ["from_zone", "to_zone", "area", "hour"]
 ZONES = [("A", "A1"), ("A", "A2"), ("B", "B1"), ("B", "B2"), ("B", "B3")]
 TRIPS = 3_000
@@ -69,20 +59,6 @@ class City:
             **keys,
         }
         return spec_in(self.folder, spec)
-
-    def marginal(self, order):
-        """Return the true counts of what some entries refine, sorted by their codes."""
-        columns = [column for entry, column in COLUMNS.items() if entry in order]
-        if not columns:
-            return pl.DataFrame({"count": [TRIPS]}, schema={"count": pl.Int64})
-        return self.true.group_by(columns).agg(pl.len().cast(pl.Int64).alias("count")).sort(columns)
-
-    def check_levels(self, folder):
-        """Check that level k of a release without noise is the true table of what the first k entries refine."""
-        for level in range(len(ORDER) + 1):
-            table = pl.read_parquet(folder / "counts" / f"level_{level}.parquet").drop("low", "high", SIGNAL)
-            assert_frame_equal(table, self.marginal(ORDER[:level]))
-        assert verify_answer(folder).failures == []
 
 
 @pytest.fixture
@@ -117,35 +93,6 @@ def exact(tmp_path_factory):
 def text_csv(path):
     """Return a CSV with every column as text."""
     return pl.read_csv(path, infer_schema=False)
-
-
-def test_each_entry_is_a_level_of_the_release(exact):
-    """Without noise level k is the true table of what the first k entries refine; every file of the folder fits."""
-    city, folder = exact[0], exact[1].folder
-    city.check_levels(folder)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["spec"]["release"]["order"] == ORDER
-    assert [level["axes"] for level in manifest["levels"]][2:4] == [
-        {"from": "district", "to": "district", "area": None, "hour": None},
-        {"from": "zone", "to": "district", "area": None, "hour": None},
-    ]
-    readme, report = (folder / "README.md").read_text(), (folder / "report.html").read_text()
-    for level, refined in enumerate(REFINED, 1):
-        assert f"| {level} | {refined} | " in readme
-        assert refined in report
-
-
-def test_the_csv_files_and_records_show_the_levels_in_the_order_of_the_features(exact):
-    """Each CSV and its CSVW description have the columns of its level; the records have one per finest code."""
-    city, folder = exact[0], exact[1].folder
-    described = {table["url"]: table for table in json.loads((folder / "metadata.json").read_text())["tables"]}
-    for level in range(1, len(ORDER) + 1):
-        name = next(name for name in described if f"level_{level}." in name or (level == 6 and name == "counts.csv"))
-        columns = [column for entry, column in COLUMNS.items() if entry in ORDER[:level]]
-        assert text_csv(folder / name).columns == [*columns, "count", "low", "high", SIGNAL]
-        assert [column["name"] for column in described[name]["tableSchema"]["columns"]][: len(columns)] == columns
-    records = text_csv(folder / "records.csv")
-    assert_frame_equal(records.sort(records.columns), city.true.select(FINEST).sort(FINEST))
 
 
 def test_a_query_takes_the_level_that_answers_it_best(exact):
