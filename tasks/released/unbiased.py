@@ -17,7 +17,7 @@ from tasks.released.sources.protocol import Misfit, Source, measured_cells
 from tasks.tree.axis import AxisLevels, BoolArray, FloatArray, IntArray
 from tasks.tree.frontier import taking
 from tasks.tree.views import Partition, leaves_of, level_view
-from tasks.unbiased.deviations import ReleasedCounts, released_counts
+from tasks.unbiased.deviations import AtOnce, ReleasedCounts, released_counts
 from tasks.unbiased.grid import Grid, sums_of_first
 from tasks.unbiased.least_squares import least_squares, precisions_of
 from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
@@ -180,7 +180,7 @@ class UnbiasedEstimate(Estimate):
         """Return what is said of boxes."""
         first, stop = self._leaves(boxes)
         every = [in_ranges([of[[box]] for of in first], [of[[box]] for of in stop]) for box in range(len(boxes))]
-        at_once = [self._counts.whole_margins(of) for of in every] if simultaneous else []
+        at_once = [self._counts.at_once(of) for of in every] if simultaneous else []
         leaves = np.prod([end - begin for begin, end in zip(first, stop, strict=True)], axis=0)
 
         def named(box: int) -> list[Areas]:
@@ -196,7 +196,7 @@ class UnbiasedEstimate(Estimate):
             return without_intervals(
                 count, "sum of rows; for codes of derived columns no interval is stated that holds at once with others"
             )
-        at_once = [self._counts.whole_margins(in_sets(chosen))] if simultaneous else []
+        at_once = [self._counts.at_once(in_sets(chosen))] if simultaneous else []
         inside = self._inside(chosen, codes) if codes else None
         leaves = np.array(
             [math.prod(int(np.count_nonzero(of)) for of in chosen) if inside is None else inside.sum(dtype=np.int64)]
@@ -224,22 +224,22 @@ class UnbiasedEstimate(Estimate):
         self,
         count: IntArray,
         deviation: FloatArray,
-        at_once: Sequence[tuple[int, int]],
+        at_once: Sequence[AtOnce],
         confidence: float | None,
         named: Callable[[int], list[Areas]],
         leaves: IntArray,
         codes: Mapping[str, Sequence[str]] = NO_CODES,
     ) -> Answers:
-        """Return answers by deviations; or by bounds that take no normal law, those of the fewest nodes, which hold with all others."""
+        """Return answers by deviations; or by bounds that take no normal law, which hold with all others."""
         margin = self._counts.box_margin(deviation, self._confidence(confidence))
         if at_once:
-            margin = np.array([width for width, _ in at_once], dtype=np.int64)
+            margin = np.array([of.margin for of in at_once], dtype=np.int64)
 
         def how(box: int) -> str:
             if not at_once:
                 return self._how(named(box), codes, is_exact=not deviation[box])
-            pieces = at_once[box][1]
-            return f"sum of {pieces:,} {'node' if pieces == 1 else 'nodes'}, whose intervals all hold at once"
+            _, parts, kind = at_once[box]
+            return f"sum of {parts:,} {kind if parts == 1 else f'{kind}s'}, whose intervals all hold at once"
 
         low, high = intervals(count, margin, NO_CAP if self._counts.total is None else self._counts.total, count)
         return Answers(count, low, high, np.ones(len(count), dtype=bool), how, {"leaves": leaves}, deviation)

@@ -3,16 +3,19 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
 from tasks.laws.law import LevelNoise
-from tasks.tree.axis import AxisLevels, FloatArray, IntArray
+from tasks.tree.axis import Axis, AxisLevels, BoolArray, FloatArray, IntArray
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
 from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE, Grid, grid_of
 from tasks.unbiased.least_squares import precisions_of
-from tasks.unbiased.variance import ROUNDING_VARIANCE, Inside, TreeVariances, tree_variances
+from tasks.unbiased.variance import ROUNDING_VARIANCE, Inside, TreeVariances, in_ranges, tree_variances
 from tasks.unbiased.views import SUM_ROUNDING_VARIANCE, TreeWithViews, roundings_of
 from tasks.unbiased.workloads import mean_variances
 from tasks.uncertainty.estimates import (
@@ -24,6 +27,16 @@ from tasks.uncertainty.estimates import (
     reach,
     simultaneous_margins_of_estimates,
 )
+
+_MOST_RANGES = 1000  # of which a sum is made, before it is made of nodes alone
+
+
+class AtOnce(NamedTuple):
+    """The simultaneous interval of the count of a single box: z, records, and of how many parts it is the sum: of nodes, or of ranges."""
+
+    margin: int
+    parts: int
+    kind: str = "node"
 
 
 @dataclass(frozen=True)
@@ -79,16 +92,49 @@ class ReleasedCounts:
         """Return low and high of cells that are fixed beforehand, int64, shape (cells,) each."""
         return estimates.cell_intervals(self.confidence, self.total)
 
-    def whole_margins(self, inside: Inside) -> tuple[int, int]:
-        """Return the sum of z of the simultaneous intervals of the fewest measured cells that make up a single box, and how many these are."""
-        margin = pieces = 0
+    def at_once(self, inside: Inside) -> AtOnce:
+        r"""Return the simultaneous interval of the count of a single box, which holds together with those of all other boxes.
+
+        α is shared out beforehand over *parts*, of which half goes to the nodes of all levels with noise (or the cells of all pairs of a
+        grid), equally to each level, and half to all *ranges*, equally: boxes with a range of finest areas of each ordered axis, and
+        one area of any level of each other. If no axis is ordered and there is one alone, ranges are nodes, which have all of α.
+
+        Guarantees:
+            The error of a part is a sum of discrete Gaussians with the part's own variance, and rounding, which is bounded. So a part with the share a
+            of α exceeds its margin :math:`\sqrt{2 \mathrm{Var} \ln(2 / a)}` with a probability of at most a, however little noise there is. By the union
+            bound, whatever the dependence is, no part of either kind does so with a probability of at least 1 − α. Then every sum of parts
+            keeps within the sum of their margins. So of several ways to put a box together the one with the least margin may be taken,
+            and so may the larger share of a node, which is a range too. Both follow from codebooks and noise, not from counts.
+        Source:
+            Canonne, Kamath and Steinke (2020) for the tails.
+        """
+        margin = nodes = 0
         for levels, areas in self.variances.whole_cells(inside):
             if len(areas[0]):
                 deviations = self.with_rounding(self.variances.of_cells(levels, areas), self.runs(levels))
-                at_once = simultaneous_margins_of_estimates(deviations, self._log_odds(levels), self.rounding)
-                margin += int(at_once.sum())
-                pieces += len(areas[0])
-        return margin, pieces
+                margin += int(
+                    simultaneous_margins_of_estimates(deviations, self._log_odds(levels), self.rounding).sum()
+                )
+                nodes += len(areas[0])
+        of_axes = [_stretches(axis, self._chosen(number, inside)) for number, axis in enumerate(self.tree.axes)]
+        ranges = math.prod(map(len, of_axes))
+        if not self._ranges or ranges >= min(nodes, _MOST_RANGES + 1):
+            return AtOnce(margin, nodes)
+        of_ranges = sum(self._range_margin(sides) for sides in product(*of_axes))
+        return min(AtOnce(margin, nodes), AtOnce(of_ranges, ranges, "range"))
+
+    def _range_margin(self, sides: Sequence[tuple[int, int]]) -> int:
+        """Return z of the simultaneous interval of a range, from the first finest area inside and the first one after it that is outside, per axis."""
+        inside = in_ranges(*([np.array([end]) for end in ends] for ends in zip(*sides, strict=True)))
+        rounding = self.rounding * (1 if self.crosses else self.variances.runs_of_box(inside))
+        log_odds = math.log(4 * self._ranges / (1 - self.confidence))
+        return int(simultaneous_margins_of_estimates(self.box_deviation(inside), log_odds, rounding)[0])
+
+    def _chosen(self, number: int, inside: Inside) -> BoolArray:
+        """Return which finest areas of an axis are in a single box, shape (areas,)."""
+        areas = np.arange(self.tree.axes[number].areas(self.tree.axes[number].depth))
+        chosen: BoolArray = inside(number, areas, areas + 1, np.zeros_like(areas)) > 0
+        return chosen
 
     def with_rounding(self, variances: FloatArray, runs: int | IntArray = 1) -> FloatArray:
         """Return standard deviations of whole counts, given variances before rounding, records; 0 where they are exact.
@@ -214,8 +260,39 @@ class ReleasedCounts:
         return math.prod(axis.areas(level) for axis, level in zip(self.tree.axes, levels, strict=True))
 
     def _log_odds(self, levels: AxisLevels) -> float:
-        """Return x such that 2 exp(-x), added up over all cells of all levels with noise, is α."""
-        return math.log(2 * max(self.variances.noisy_levels, 1) * self._cells(levels) / (1 - self.confidence))
+        """Return x such that a cell of some axis levels has the share 2 exp(-x) of α, the larger of a node's and of a range's."""
+        parts = max(self.variances.noisy_levels, 1) * self._cells(levels)
+        if self._ranges:
+            parts = 2 * min(parts, self._ranges)
+        return math.log(2 * parts / (1 - self.confidence))
+
+    @cached_property
+    def _ranges(self) -> int:
+        """How many ranges there are, as `at_once` describes; 0 where all of them are nodes."""
+        if not self.tree.ordered and len(self.tree.axes) == 1:
+            return 0
+        return math.prod(_ranges_of(axis) for axis in self.tree.axes)
+
+
+def _ranges_of(axis: Axis) -> int:
+    """Return how many ranges of finest areas an ordered axis has, or how many areas of all levels another one."""
+    finest = axis.areas(axis.depth)
+    return finest * (finest + 1) // 2 if axis.is_ordered else sum(map(axis.areas, range(axis.depth + 1)))
+
+
+def _stretches(axis: Axis, chosen: BoolArray) -> list[tuple[int, int]]:
+    """Return the fewest ranges of an ordered axis, or areas of another one, that make up some finest areas: the first one inside, and the first one after it."""
+    if axis.is_ordered:
+        edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False)).tolist()
+        return [*zip(edges[::2], edges[1::2], strict=True)]
+    found, is_held = list[tuple[int, int]](), np.zeros(1, dtype=bool)
+    for level in range(axis.depth + 1):
+        first = axis.first_descendants(level, axis.depth)
+        is_whole = np.logical_and.reduceat(chosen, first[:-1])
+        found += zip(*(ends[is_whole & ~is_held].tolist() for ends in (first[:-1], first[1:])), strict=True)
+        if level < axis.depth:
+            is_held = np.repeat(is_whole, np.diff(axis.first_child[level]))
+    return found
 
 
 def released_counts(

@@ -26,7 +26,7 @@ TRUE = np.array([0, 0, 3, 40, 7, 7, 7, 1, 900, 0, 0, 0, 12, 5, 5, 60])
 
 def tree_of(leaves):
     """Return the tree of an ordered axis."""
-    axis = axis_from_codebook("x", ordered_axis("x", {"ordered": leaves}).codebook())
+    axis = replace(axis_from_codebook("x", ordered_axis("x", {"ordered": leaves}).codebook()), is_ordered=True)
     return Tree((axis,), (0,) * axis.depth)
 
 
@@ -85,7 +85,10 @@ def test_every_level_has_the_stated_variance_and_no_bias(sigma):
 
 
 def test_intervals_of_ranges_cover():
-    """Of 2,000 ranges and 40 sets of 256 leaves in 200 releases at least 89 % are covered at a confidence of 90 %, and of half the width are not."""
+    """Of 2,000 ranges and 40 sets of 256 leaves in 200 releases at least 89 % are covered at a confidence of 90 %, and of half the width are not.
+
+    Of simultaneous intervals, all of 200 ranges and of the sets hold in nine of ten releases, and of a third of the width hardly ever.
+    """
     tree, generator = tree_of(256), np.random.default_rng(3)
     precisions = (uniform(mean_fan_outs(tree)) / 36.0).tolist()
     ends = np.sort(generator.integers(0, 257, (2000, 2)), axis=1)
@@ -96,6 +99,8 @@ def test_intervals_of_ranges_cover():
     covered, halved, of_sets = 0, 0, np.zeros(2)
     true, sets = generator.poisson(20, 256), np.random.default_rng(4).random((40, 256)) < 0.5
     widths = rule.box_margin(np.concatenate([rule.box_deviation(in_sets([of])) for of in sets]))
+    asked = [*((np.arange(256) >= begin) & (np.arange(256) < end) for begin, end in ends[:200].tolist()), *sets]
+    at_once, missed = np.array([rule.at_once(in_sets([of])).margin for of in asked]), np.zeros(2)
     for _ in range(200):
         noise = [
             discrete_gaussian(generator, 1 / np.sqrt(of), (tree.possible_cells(level),))
@@ -103,12 +108,15 @@ def test_intervals_of_ranges_cover():
         ]
         errors = released(tree, precisions, true, noise) - true
         of_sets += [int((abs(sets @ errors) <= width).sum()) for width in (widths, widths / 2)]
+        off = abs(asked @ errors)
+        missed += [(off > at_once).any(), (off > at_once / 3).any()]
         errors = np.append(0, np.cumsum(errors))
         off = abs(errors[ends[:, 1]] - errors[ends[:, 0]])
         covered += int((off <= reach).sum())
         halved += int((off <= reach / 2).sum())
     assert covered / (200 * len(ends)) >= 0.89
     assert halved / (200 * len(ends)) < 0.75
+    assert missed[0] <= 20 < 100 < missed[1]
     assert of_sets[0] / (200 * len(sets)) >= 0.89 > 0.75 > of_sets[1] / (200 * len(sets))
 
 

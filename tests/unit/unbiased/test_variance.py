@@ -1,5 +1,9 @@
 """Variances of least squares in trees, held to dense inverses."""
 
+import math
+from dataclasses import replace
+from itertools import combinations, pairwise, product
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,10 +12,10 @@ from hypothesis import strategies as st
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
 from tasks.tree.frontier import Frontier, expand
-from tasks.tree.views import level_view
+from tasks.tree.views import level_view, unnumbered
 from tasks.unbiased.deviations import released_counts
-from tasks.unbiased.variance import in_sets, tree_variances
-from tests.support.shapes import complete, covariance, drawn, incidences, tree_by
+from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
+from tests.support.shapes import complete, covariance, drawn, halved, incidences, tree_by
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -82,15 +86,37 @@ def test_sets_of_areas_have_the_variances_of_dense_least_squares(seed):
     assert variances.runs_of_box(in_sets(chosen)) == np.count_nonzero(np.diff(in_order.astype(int), prepend=0) > 0)
 
 
-def test_intervals_of_all_nodes_hold_at_once():
-    """By the bound of sub-Gaussian noise, both sides of all nodes of all levels add up to α at most, and hardly less."""
-    tree, scale = tree_by(complete(2, 5)), 1000.0
-    measured = [(level_view(tree, level), LevelNoise(GAUSSIAN, scale)) for level in range(6)]
-    rule, missed = released_counts(tree, measured, 0.9, None), 0.0
-    for levels in (view.axis_levels for view, _ in measured):
-        deviation, margin = rule.deviations(levels)[1], rule.half_widths(levels, 1)[1]
-        missed += 2 * tree.axes[0].areas(levels[0]) * np.exp(-(((margin or 0) / deviation) ** 2) / 2)
-    assert 0.09 < missed <= 0.1
+@pytest.mark.parametrize(("shapes", "ordered", "is_grid", "least"), [
+    ([complete(2, 5)], (), False, 0.09),
+    ([halved(11)], (0,), False, 0.07),
+    ([[[3]], halved(8)], (1,), False, 0.07),
+    ([[[3], [2, 1, 1]], [[4]]], (), False, 0.05),
+    ([halved(5), halved(6)], (0, 1), True, 0.07),
+])  # fmt: skip
+def test_intervals_of_all_nodes_and_ranges_hold_at_once(shapes, ordered, is_grid, least):
+    """By the bound of sub-Gaussian noise, both sides of all ranges, which nodes are too, add up to α at most, and not to much less."""
+    alone = tree_by(*shapes)
+    tree = replace(alone, axes=tuple(replace(of, is_ordered=own in ordered) for own, of in enumerate(alone.axes)))
+    pairs = product(*(range(axis.depth + 1) for axis in tree.axes))
+    views = [unnumbered(pair) for pair in pairs] if is_grid else [level_view(tree, of) for of in range(tree.depth + 1)]
+    rule = released_counts(tree, [(of, LevelNoise(GAUSSIAN, 1000.0)) for of in views], 0.9, None, is_grid=is_grid)
+    areas = [
+        {
+            (begin, end)
+            for own in range(axis.depth + 1)
+            for begin, end in pairwise(axis.first_descendants(own, axis.depth).tolist())
+        }
+        for axis in tree.axes
+    ]
+    ranges = [
+        combinations(range(axis.areas(axis.depth) + 1), 2) if axis.is_ordered else of
+        for axis, of in zip(tree.axes, areas, strict=True)
+    ]
+    missed = 0.0
+    for sides in product(*map(sorted, ranges)):
+        inside = in_ranges(*([np.array([end]) for end in ends] for ends in zip(*sides, strict=True)))
+        missed += 2 * math.exp(-((rule.at_once(inside).margin / rule.box_deviation(inside)[0]) ** 2) / 2)
+    assert least < missed <= 0.1
 
 
 @pytest.mark.parametrize(("shape", "precisions", "message"), [
