@@ -75,11 +75,11 @@ class UnbiasedEstimate(Estimate):
         areas = [of.astype(np.int64) for of in nodes.areas]
         estimates = self._counts.estimates(self.source.view(level), areas, nodes.counts)
         signal, above = estimates.signals(terms.signal_rate)
-        widths, marked = self._counts.half_widths(levels, len(nodes)), int(signal.sum())
+        marked = int(signal.sum())
         self._known[level] = Known(
-            promise="cells" if self._counts.crosses else "rows",
-            half_width=widths[0],
-            simultaneous_half_width=widths[1] if terms.simultaneous else None,
+            promise="cells",
+            half_width=self._counts.cell_half_width(levels),
+            simultaneous_half_width=self._counts.simultaneous_half_width(levels) if terms.simultaneous else None,
             signal=Signal(rows=marked, above=above) if marked else None,
             shares=estimates.shares(),
             deviations=self._counts.deviations(levels),

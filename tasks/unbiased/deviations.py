@@ -22,7 +22,6 @@ from tasks.uncertainty.estimates import (
     GRID_ROUNDING,
     ROUNDING,
     Estimates,
-    log_tail_of_estimates,
     margins,
     reach,
     simultaneous_margins_of_estimates,
@@ -83,7 +82,7 @@ class ReleasedCounts:
 
     def intervals(self, levels: AxisLevels, estimates: Estimates, *, simultaneous: bool) -> tuple[IntArray, ...]:
         """Return low and high of rows, and those of simultaneous intervals if they are asked for, int64, shape (rows,) each."""
-        of_rows = estimates.row_intervals(self.confidence, self.total)
+        of_rows = estimates.cell_intervals(self.confidence, self.total)
         if not simultaneous:
             return of_rows
         return *of_rows, *estimates.simultaneous_intervals(self._log_odds(levels), self.total)
@@ -178,14 +177,10 @@ class ReleasedCounts:
             np.array([self.variances.of_weights(inside)]), np.rint((sums**2).sum()).astype(np.int64)
         )
 
-    def half_widths(self, levels: AxisLevels, rows: int) -> tuple[int | None, int | None]:
-        """Return z of the intervals of rows, and of simultaneous ones; None where rows have different ones."""
+    def simultaneous_half_width(self, levels: AxisLevels) -> int | None:
+        """Return z of the simultaneous intervals of rows; None where rows have different ones."""
         both = np.array(self.deviations(levels))
-        log_tail = (
-            self._cell_log_tail if self.crosses else log_tail_of_estimates(self._cells(levels), rows, self.confidence)
-        )
-        at_once = simultaneous_margins_of_estimates(both, self._log_odds(levels), self.rounding)
-        return _single(margins(both, log_tail, self.slack)), _single(at_once)
+        return _single(simultaneous_margins_of_estimates(both, self._log_odds(levels), self.rounding))
 
     def cell_half_width(self, of: AxisLevels | View) -> int | None:
         """Return z of the intervals of cells that are fixed beforehand; None where they have different ones."""

@@ -5,9 +5,8 @@ In a tree, estimates of a level are never positively correlated: the noise of si
 opposite directions. So events to one side are negatively associated (Joag-Dev and Proschan, 1983), and what
 `tasks.uncertainty.signals` says of independent noise holds for them (Shao, 2000).
 
-In a grid of two trees, cells that differ on both axes are positively correlated. What is said of its rows holds whatever the
-dependence is: an interval holds for a cell that is fixed beforehand, marks follow Benjamini and Yekutieli (2001), and how much of the rows is
-noise is estimated, without a bound.
+Intervals hold for cells that are fixed beforehand, whatever the dependence is. In a grid of two trees, cells that differ on both axes are
+positively correlated. There marks follow Benjamini and Yekutieli (2001), and how much of the rows is noise is estimated, without a bound.
 """
 
 import math
@@ -19,7 +18,7 @@ from scipy.special import ndtri_exp
 from tasks.tree.axis import BoolArray, FloatArray, IntArray
 from tasks.uncertainty.intervals import NO_CAP, intervals
 from tasks.uncertainty.noise_rows import EXACT, LOG_TAILS, Shares, beyond, normal_mixture, shares_from
-from tasks.uncertainty.signals import signals, signals_under_any_dependence, tails_of
+from tasks.uncertainty.signals import signals, signals_under_any_dependence
 
 ROUNDING = 1  # by which a rounded estimate of a tree may be off, records
 GRID_ROUNDING = 2  # likewise of a grid
@@ -59,18 +58,15 @@ class Estimates:
         """Whether the counts have no noise."""
         return not self.deviations.any()
 
-    def row_intervals(self, confidence: float, total: int | None) -> tuple[IntArray, IntArray]:
-        """Return the intervals of the rows, of which at most a share α is expected not to be covered, however they came to be rows.
-
-        With any dependence they are those of `cell_intervals`.
-        """
-        if self.is_any_dependence:
-            return self.cell_intervals(confidence, total)
-        margin = self._margins(log_tail_of_estimates(self.possible, len(self.counts), confidence))
-        return intervals(self.counts, margin, NO_CAP if total is None else total, self.counts)
-
     def cell_intervals(self, confidence: float, total: int | None) -> tuple[IntArray, IntArray]:
-        """Return intervals that each hold with a probability of 1 − α for a cell that is fixed beforehand."""
+        """Return intervals that each hold with a probability of 1 − α for a cell that is fixed beforehand.
+
+        Guarantees:
+            In a table without the cells that count 0, the expected number of rows that miss is at most α times the expected number of rows,
+            whatever the dependence is. To see this, let N be a normal error, and the error of the released count the nearest whole number. A
+            cell has a row with a probability of at least P(|N| > 1/2), and misses with at most P(|N| > z + 1/2), where P(|N| > z) = α. The
+            hazard rate of |N| rises, so this is at most α P(|N| > 1/2).
+        """
         margin = self._margins(math.log((1 - confidence) / 2))
         return intervals(self.counts, margin, NO_CAP if total is None else total, self.counts)
 
@@ -112,8 +108,3 @@ def simultaneous_margins_of_estimates(deviations: FloatArray, log_odds: float, r
     """Return what errors exceed to either side with a probability of at most 2 exp(-x), given x; int64, of the same shape, records."""
     reached = np.floor(math.sqrt(2 * log_odds) * deviations).astype(np.int64)
     return np.where(deviations > 0, reached + rounding, 0)
-
-
-def log_tail_of_estimates(possible: int, rows: int, confidence: float) -> float:
-    """Return the logarithm of the probability with which a row's error may go beyond its margin, to one side."""
-    return tails_of(max(possible, 1), (1 - confidence) / 2).of(max(rows, 1))

@@ -138,7 +138,7 @@ def _are_repeated(folder: Path, above: LevelEntry, entry: LevelEntry) -> bool:
 
 def _promises(manifest: Manifest) -> list[str]:
     """Return which levels and views state another promise of their intervals than the mechanism can make."""
-    failures, of_levels = [], "cells" if manifest.crosses else "rows"
+    failures, of_levels = [], "cells" if manifest.covariance else "rows"
     for entry in [*manifest.levels, *manifest.views]:
         promise = "cells" if isinstance(entry, ViewEntry) else of_levels
         if manifest.levels[-1].threshold and not isinstance(entry, ViewEntry):

@@ -8,7 +8,7 @@ from operator import add
 
 import numpy as np
 import pytest
-from scipy.special import ndtri_exp
+from scipy.special import ndtr, ndtri_exp
 from scipy.stats import binom
 
 from tasks.laws.gaussian import GAUSSIAN
@@ -50,10 +50,6 @@ FAMILIES = {  # from normal draws to the noise of half as many pairs of cells, a
         lambda draws: np.diff(draws) / 2**0.5,
         lambda cells, rows: adjacent.log_tail_of_sizes(cells // 2, rows, 0.9),
     ),
-    "siblings share what their parent has": (
-        lambda draws: np.hstack([draws[:, 1::2], -draws[:, 1::2]]),
-        lambda cells, rows: estimates.log_tail_of_estimates(cells, rows, 0.9),
-    ),
 }
 
 
@@ -70,6 +66,21 @@ def test_rows_keep_the_promise_whoever_chooses_how_many_and_which(family, cells)
         missed = np.maximum(missed, (noise[:, -rows:] > margin).mean(axis=1))
     assert missed.mean() <= 0.1 + 3 * missed.std() / runs**0.5
     assert missed.mean() > 0.1 / 3  # or the intervals would be wider than they must
+
+
+@pytest.mark.parametrize("deviation", [0.1, 0.5, 1.0, 3.0, 10.0, 300.0])
+@pytest.mark.parametrize("share", [1e-4, 0.1, 0.5])
+def test_of_unbiased_counts_that_are_not_0_as_few_miss_as_of_all(deviation, share):
+    """By the whole law of a normal error: a cell that has a row misses with a probability of at most α times that of having one."""
+    errors = np.arange(-ceil(9 * deviation) - 2, ceil(9 * deviation) + 3)
+    law = ndtr((errors + 0.5) / deviation) - ndtr((errors - 0.5) / deviation)
+    for true in (0, 1, 7, 10_000):
+        counts = true + errors
+        released = estimates.Estimates(counts, np.full(len(counts), deviation), 10**6)
+        low, high = released.cell_intervals(1 - share, None)
+        missed = law[((true < low) | (high < true)) & (counts != 0)].sum()
+        assert missed <= share * law[counts != 0].sum()
+        assert missed > share / 2 or deviation < 300 or not true
 
 
 def normal(log_tail):
