@@ -22,7 +22,15 @@ from tasks.settle.shares import MOST_ATOMS, WeightedView, atoms_of, least_error_
 from tasks.tree.axis import FloatArray
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View, every_level
-from tasks.unbiased.precisions import costs_of, for_targets, for_workload, mean_fan_outs, twice_rho
+from tasks.unbiased.precisions import (
+    cascade,
+    costs_of,
+    for_targets,
+    for_workload,
+    mean_fan_outs,
+    most_fan_outs,
+    twice_rho,
+)
 from tasks.unbiased.variance import ROUNDING_VARIANCE
 
 
@@ -100,7 +108,7 @@ def _by_rule(split: object, tree: Tree, squares: Sequence[int], *, is_either: bo
     """Return the relative precisions that a rule gives to the levels of a tree; None where the split is no such rule."""
     split = SPLITS.get(split, split) if isinstance(split, str) else split
     if callable(split):
-        precisions: FloatArray = split(mean_fan_outs(tree))
+        precisions: FloatArray = split(most_fan_outs(tree) if split is cascade else mean_fan_outs(tree))
         return precisions
     if not (split is None or isinstance(split, Workload)):
         return None

@@ -36,6 +36,12 @@ def mean_fan_outs(tree: Tree) -> FloatArray:
     return np.array([tree.possible_cells(level + 1) / tree.possible_cells(level) for level in range(tree.depth)])
 
 
+def most_fan_outs(tree: Tree) -> FloatArray:
+    """Return the most children that a node of levels 0 to T - 1 has, float64, shape (T,)."""
+    refined = map(tree.refined, range(tree.depth))
+    return np.array([tree.axes[axis].most_children(own_level) for axis, own_level in refined], dtype=np.float64)
+
+
 def uniform(fan_outs: FloatArray) -> FloatArray:
     """Return equal precisions of all levels.
 
@@ -52,11 +58,16 @@ def uniform(fan_outs: FloatArray) -> FloatArray:
 def cascade(fan_outs: FloatArray) -> FloatArray:
     r"""Return the precisions with which all nodes have the same variance, 1, if those of a level have equally many children.
 
-    They have :math:`w_l = b_l / (b_l + 1)` and :math:`w_0 = 1`. Arguments and result are those of `uniform`. In a complete tree no other
-    unbiased linear mechanism with Gaussian noise has a less variable worst node at the same ρ under add_remove.
+    They have :math:`w_l = b_l / (b_l + 1)` and :math:`w_0 = 1`. Arguments and result are those of `uniform`, but with the most children of a
+    node in place of the mean. In a complete tree no other unbiased linear mechanism with Gaussian noise has a less variable worst node at the
+    same ρ under add_remove.
 
+    Guarantees:
+        In any tree no node has a variance above 1. The paper's algorithm gives every node the variance 1, which takes the precision
+        :math:`b / (b + 1) - 1 / (b' + 1)` of a node with b' children and b - 1 siblings, if an only child is one with its parent. A level
+        has the largest of these or more, and more precise measurements never make least squares worse.
     Source:
-        Dharangutte, Gao, Gong and Wang (2024), for two children; docs/mechanisms.md derives it for any number.
+        Dharangutte, Gao, Gong and Wang (2024), Algorithm 2; docs/unbiased-trees.md derives the precisions.
     """
     own = fan_outs[fan_outs > 1]
     return _precisions(np.append(1.0, own / (own + 1)), fan_outs)

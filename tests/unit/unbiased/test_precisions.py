@@ -14,6 +14,7 @@ from tasks.unbiased.precisions import (
     for_targets,
     for_workload,
     mean_fan_outs,
+    most_fan_outs,
     twice_rho,
     uniform,
     wavelet,
@@ -57,11 +58,23 @@ def best_for(workload, tree, relation):
 
 
 def test_cascade_gives_all_nodes_the_same_variance():
-    """In trees whose fan-outs differ from level to level alone every node has variance 1."""
+    """In trees whose fan-outs differ from level to level alone every node has variance 1; in others none has more.
+
+    On an ordered axis, whatever its length, that costs what equal variances do: 1 + Σ (b - 1)/(b + 1) on the costliest path.
+    """
     for shape in (complete(2, 6), complete(5, 3), [[3], [2] * 3, [4] * 6], [[2], [1, 1], [3, 3], [1] * 6]):
         tree = tree_by(shape)
-        for level in tree_variances(tree, cascade(mean_fan_outs(tree))).levels:
+        for level in tree_variances(tree, cascade(most_fan_outs(tree))).levels:
             assert [level.least, level.most] == pytest.approx([1.0, 1.0], rel=1e-12)
+    uneven = [drawn(np.random.default_rng(seed), 6) for seed in range(40)]
+    for shape in (*(ordered := [halved(101), halved(100, 3), halved(7)]), *uneven):
+        tree, paths = tree_by(shape), [1.0]
+        precisions = cascade(most_fan_outs(tree))
+        worst = max(level.most for level in tree_variances(tree, precisions).levels)
+        assert worst <= 1 + 1e-12
+        for of in shape:
+            paths = [cost + (b - 1) / (b + 1) for cost, b in zip(paths, of, strict=True) for _ in range(b)]
+        assert shape not in ordered or (worst, precisions.sum()) == pytest.approx((1.0, max(paths)), rel=0.01)
 
 
 def test_the_wavelet_is_that_of_haar():
