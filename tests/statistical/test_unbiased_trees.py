@@ -10,11 +10,11 @@ from tasks.laws.gaussian import GAUSSIAN, gaussian_variance
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.frontier import taking
-from tasks.tree.order import Tree, alternate
+from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axis
-from tasks.tree.views import Partition, View, level_view, unnumbered
+from tasks.tree.views import Partition, View, level_view
 from tasks.unbiased.deviations import released_counts
-from tasks.unbiased.grid import grid_of, round_grid, sums_of_pairs
+from tasks.unbiased.grid import round_grid
 from tasks.unbiased.least_squares import least_squares, round_prefix_sums
 from tasks.unbiased.precisions import cascade, mean_fan_outs, uniform
 from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
@@ -147,45 +147,23 @@ def test_intervals_of_ranges_in_every_area_of_another_axis_cover():
     assert np.mean(np.abs(errors) <= reach) >= 0.89
 
 
-def test_intervals_of_rectangles_cover():
-    """Of 1,000 rectangles of 32 × 32 leaves in 200 releases at least 89 % are covered at a confidence of 90 %, and of half the width are not."""
-    generator, one = np.random.default_rng(5), tree_of(32)
-    tree = Tree((one.axes[0], replace(one.axes[0], name="y")), alternate([5, 5], 0))
-    precisions = uniform(mean_fan_outs(one)) / 6
-    pairs = {pair: float(precisions[pair[0]] * precisions[pair[1]]) for pair in product(range(6), repeat=2)}
-    measured = [(unnumbered(pair), LevelNoise(GAUSSIAN, of**-0.5)) for pair, of in pairs.items()]
-    ends = [np.sort(generator.integers(0, 33, (1200, 2)), axis=1) for _ in range(2)]
-    proper = (ends[0][:, 0] < ends[0][:, 1]) & (ends[1][:, 0] < ends[1][:, 1])
-    (above, below), (left, right) = (of[proper][:1000].T for of in ends)
-    rule = released_counts(tree, measured, CONFIDENCE, None, is_grid=True)
-    reach = rule.box_margin(rule.with_rounding(rule.variances.of_boxes([above, left], [below, right])))
-    true, covered, halved = generator.poisson(20, (32, 32)), 0, 0
-    for _ in range(200):
-        noise = {
-            pair: discrete_gaussian(
-                generator, of**-0.5, tuple(axis.areas(level) for axis, level in zip(tree.axes, pair, strict=True))
-            )
-            for pair, of in pairs.items()
-        }
-        values = grid_of(tree, pairs).settle(lambda *pair: sums_of_pairs(tree, true, pair) + noise[pair])  # noqa: B023
-        sums = np.pad(round_grid(values) - true, ((1, 0), (1, 0))).cumsum(axis=0).cumsum(axis=1)
-        off = abs(sums[below, right] - sums[above, right] - sums[below, left] + sums[above, left])
-        covered += int((off <= reach).sum())
-        halved += int((off <= reach / 2).sum())
-    assert covered / (200 * len(above)) >= 0.89
-    assert halved / (200 * len(above)) < 0.75
+CROSSED = {
+    "views beside a tree": [*((of, 5.0) for of in range(4)), (View(4, (0, 1), {}), 3.0), (View(5, (1, 1), {}), 8.0)],
+    "a grid": [(View(number, pair, {}), 2.0 + pair[1]) for number, pair in enumerate(product(range(3), range(2)))],
+}
 
 
-def test_intervals_of_views_and_of_levels_beside_them_cover():
-    """Of 300 releases at least 89 % cover each cell of a view and each node at a confidence of 90 %, and of half the width do not.
+@pytest.mark.parametrize("name", CROSSED)
+def test_intervals_cover_where_views_cross(name):
+    """Of 300 releases at least 89 % cover each cell of a view and each node, or pair of nodes, at a confidence of 90 %, and of half the width do not.
 
     The view crosses the tree, and its cells are not adjacent in it; each error has the stated deviation.
     """
     tree, generator = tree_by(complete(4, 2), complete(5, 1), steps=[0, 0, 1]), np.random.default_rng(11)
-    views = [View(4, (0, 1), {}), View(5, (1, 1), {})]
-    parts = [*((level_view(tree, level), 5.0) for level in range(4)), (views[0], 3.0), (views[1], 8.0)]
+    parts = [(level_view(tree, of) if isinstance(of, int) else of, scale) for of, scale in CROSSED[name]]
     noises = {view.number: (view, LevelNoise(GAUSSIAN, scale)) for view, scale in parts}
-    rule = released_counts(tree, [*noises.values()], CONFIDENCE, None, has_views=True)
+    pairs, is_grid = {view.axis_levels: view.number for view, _ in parts}, name == "a grid"
+    rule = released_counts(tree, [*noises.values()], CONFIDENCE, None, is_grid=is_grid, has_views=not is_grid)
     cells, true = Partition(tree, level_view(tree, 3)).cells(), generator.poisson(2, (16, 5))
     held = {number: Partition(tree, view).places(cells) for number, (view, _) in noises.items()}
     sums = {number: np.bincount(of, true.ravel()).astype(int) for number, of in held.items()}
@@ -194,7 +172,7 @@ def test_intervals_of_views_and_of_levels_beside_them_cover():
         noisy = {
             number: of + discrete_gaussian(generator, noises[number][1].scale, of.shape) for number, of in sums.items()
         }
-        counts = round_grid(rule.settle({}, noisy.__getitem__)).ravel()
+        counts = round_grid(rule.settle(pairs, noisy.__getitem__)).ravel()
         for number, of in held.items():
             errors[number].append(np.bincount(of, counts).astype(int) - sums[number])
     for number, (view, _) in noises.items():

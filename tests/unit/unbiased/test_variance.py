@@ -100,21 +100,12 @@ def test_intervals_of_all_nodes_and_ranges_hold_at_once(shapes, ordered, is_grid
     pairs = product(*(range(axis.depth + 1) for axis in tree.axes))
     views = [unnumbered(pair) for pair in pairs] if is_grid else [level_view(tree, of) for of in range(tree.depth + 1)]
     rule = released_counts(tree, [(of, LevelNoise(GAUSSIAN, 1000.0)) for of in views], 0.9, None, is_grid=is_grid)
-    areas = [
-        {
-            (begin, end)
-            for own in range(axis.depth + 1)
-            for begin, end in pairwise(axis.first_descendants(own, axis.depth).tolist())
-        }
-        for axis in tree.axes
-    ]
-    ranges = [
-        combinations(range(axis.areas(axis.depth) + 1), 2) if axis.is_ordered else of
-        for axis, of in zip(tree.axes, areas, strict=True)
-    ]
-    missed = 0.0
-    for sides in product(*map(sorted, ranges)):
-        inside = in_ranges(*([np.array([end]) for end in ends] for ends in zip(*sides, strict=True)))
+    sides, missed = list[list[tuple[int, int]]](), 0.0
+    for axis in tree.axes:
+        begins = [axis.first_descendants(own, axis.depth).tolist() for own in range(axis.depth + 1)]
+        sides.append([*combinations(begins[-1], 2)] if axis.is_ordered else [*set().union(*map(pairwise, begins))])
+    for box in product(*sides):
+        inside = in_ranges(*([np.array([end]) for end in ends] for ends in zip(*box, strict=True)))
         missed += 2 * math.exp(-((rule.at_once(inside).margin / rule.box_deviation(inside)[0]) ** 2) / 2)
     assert least < missed <= 0.1
 

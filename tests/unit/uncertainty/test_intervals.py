@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from tasks.laws.gaussian import GAUSSIAN, gaussian_log_kappa, gaussian_quantile
 from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.tree.views import level_view
-from tasks.uncertainty import estimates, intervals
+from tasks.uncertainty import intervals
 from tasks.uncertainty.bounds import (
     CONFIDENCE,
     UNEVEN,
@@ -101,9 +101,6 @@ def test_simultaneous_margins_share_alpha_among_all_cells():
     sigmas = np.array([noise.sigma for noise in noises[1:]])
     assert margins[0] == 0
     assert 0.08 < (2 * np.array(cells[1:]) * ndtr(-(np.array(margins[1:]) + 0.5) / sigmas)).sum() <= 0.1
-    of_estimates = estimates.simultaneous_margins_of_estimates(np.array([0.0, 40.0]), math.log(1e4))
-    assert of_estimates[0] == 0
-    assert ndtr(-of_estimates[1] / 40.0) <= 1e-4  # to either side
 
 
 def test_rows_hold_what_is_said_of_their_cells():
