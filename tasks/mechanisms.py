@@ -18,10 +18,10 @@ from storage.releases.terms import (
     ALL,
     COUNTS_POSITIVE,
     DEFAULT_FOR_SIZES,
+    DENSE,
     FIXED_TOTAL,
     GRID,
     SURVIVORS,
-    TREE,
     VIEWS,
     Covariance,
     Measure,
@@ -42,6 +42,7 @@ from tasks.sizes.estimators import Sizes
 from tasks.tree.axis import FloatArray
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, below_everything, every_level, finest_level
+from tasks.unbiased.dense import MOST_CODES
 from tasks.unbiased.precisions import cascade, uniform, wavelet
 from tasks.unbiased.task import Unbiased
 from tasks.uncertainty.bounds import bounds_of_sums, chebyshev_bounds
@@ -178,6 +179,11 @@ class Mechanism:
         return isinstance(self.finish, Unbiased)
 
     @property
+    def is_dense(self) -> bool:
+        """Whether whole-number combinations of all leaves of an axis are measured."""
+        return self.covariance == DENSE
+
+    @property
     def covariance(self) -> Covariance:
         """By which rule the variance of any sum of its counts follows from the noise of the levels; empty where by none."""
         return self.finish.covariance if isinstance(self.finish, Unbiased) else ""
@@ -209,7 +215,7 @@ class Mechanism:
 
     @property
     def _is_unbiased_with_views(self) -> bool:
-        return isinstance(self.finish, Unbiased) and self.finish.covariance != TREE
+        return isinstance(self.finish, Unbiased) and self.finish.covariance in {GRID, VIEWS}
 
     @property
     def chooses_cells(self) -> bool:
@@ -261,11 +267,13 @@ _REFUSED_WITH_VIEWS = {
     "invariants": "with release.views only a public total is met exactly",
 }
 _BY_LEAST_SQUARES = "not in a count: each count is estimated without bias from the measurements of all levels; its own standard deviation is stated beside it"
+_BY_STRATEGY = "not in a count: each count is estimated without bias from sums of many counts with whole weights; its own standard deviation is stated beside it"
 _NO_TARGET = "its errors are stated as standard deviations, which split: {targets: …} may set"
 _NO_RHO = "it costs (epsilon, delta) by OpenDP's map, and no rho"
 
 _BY_SIZE = "not in a count: numbers of groups come from the measurements of all levels, adjusted so that they are whole, not below 0, and add up"
 
+_ANY_MOVE = "its noise is for records that may all move alike"
 _OWN_SPLIT = "the mechanism is this split; unbiased_tree takes any"
 
 
@@ -305,7 +313,8 @@ def _counting_groups(name: str) -> Mechanism:
 # inftda_shrunk: ours. inftda, tda_l2, tda_linf, stability_histogram: Boninsegna and Silvestri (2025); inftda_reconciled: its second pass is that of
 # Hay, Rastogi, Miklau and Suciu (2010); inftda_lenient: ours; gaussian: Canonne, Kamath and Steinke (2020). docs/mechanisms.md has the
 # mathematics of each. cbdp: Fioretto, Lee and Van Hentenryck (2018). cascade: Dharangutte, Gao, Gong and Wang (2024); wavelet:
-# Xiao, Wang and Gehrke (2010); hierarchical: Hay, Rastogi, Miklau and Suciu (2010).
+# Xiao, Wang and Gehrke (2010); hierarchical: Hay, Rastogi, Miklau and Suciu (2010). optimal_ranges: Denisov, McMahan, Rush, Smith and
+# Thakurta (2022).
 MECHANISMS = {
     recipe.name: recipe
     for recipe in (
@@ -383,6 +392,12 @@ MECHANISMS = {
         _unbiased("wavelet", wavelet, {"split": _OWN_SPLIT}),
         _unbiased("hierarchical", uniform, {"split": _OWN_SPLIT}),
         _unbiased("unbiased_tree", None, {}),
+        replace(
+            _unbiased("optimal_ranges", None, {"target": _NO_BOUND, "distinct": _ANY_MOVE}),
+            finish=Unbiased(DENSE),
+            most_leaves=MOST_CODES,
+            how_counted=_BY_STRATEGY,
+        ),
         *map(_counting_groups, SIZE_MECHANISMS),
     )
 }
@@ -408,7 +423,7 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
         together: whether there are few enough leaves to settle all of it together.
         is_grid: whether the views are the pairs of levels of two axes that are no levels of the tree.
     """
-    if isinstance(mechanism.finish, Unbiased) and (is_grid or has_views):
+    if mechanism.finish == Unbiased() and (is_grid or has_views):
         finish = Unbiased(GRID if is_grid else VIEWS)
         return replace(mechanism, cells="views", finish=finish, most_leaves=MOST_SETTLED)
     if is_grid or not has_views or mechanism.cells != "survivors":

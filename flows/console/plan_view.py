@@ -39,6 +39,11 @@ def show_plan(forecast: "Forecast") -> None:
         out.print(f"measure: {forecast.measure.asked}: {forecast.measure.rule}")
     _show_views(forecast)
     _show_intervals(forecast)
+    if ranges := forecast.ranges:
+        print_line(
+            f"ranges: the standard deviation of a range is {ranges.mean:,.3g} in the mean of squares and {ranges.worst:,.3g} at most; the mean variance"
+            f" is {ranges.gap:.2%} above the bound for any linear mechanism with Gaussian noise"
+        )
     if forecast.rows == SIGNAL:
         print_line(
             "rows that stand out: also in tables of their own (signal/), with a remainder row for what they leave of each count above"
@@ -145,7 +150,7 @@ def _show_intervals(forecast: "Forecast") -> None:
         out.print(
             f"intervals: with {100 * forecast.confidence:g}% probability, the true count of a cell that you fix beforehand is within"
             f" {within} of {'its count' if forecast.levels[0].deviations else 'what is measured of it'}"
-            f"{'' if forecast.is_grid or any(view.deviations for view in forecast.views) else '; the intervals in the tables hold for the rows, and are at least as wide'}"
+            f"{'' if forecast.is_grid or forecast.ranges or any(view.deviations for view in forecast.views) else '; the intervals in the tables hold for the rows, and are at least as wide'}"
         )
 
 

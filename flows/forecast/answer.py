@@ -14,6 +14,7 @@ from flows.forecast.values import (
     LawForecast,
     PlannedDays,
     PlannedPart,
+    RangesForecast,
     TargetCost,
     TypicalCells,
     planned_measure,
@@ -87,6 +88,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         measure=planned_measure(plan),
         confidence=spec.release.intervals.confidence,
         is_grid=plan.scheme.is_grid,
+        ranges=_ranges(plan),
         rows=spec.release.rows,
         unprotected=plan.unprotected,
         unlisted=plan.file.spec.unlisted,
@@ -127,6 +129,12 @@ def _planned_parts(plan: Plan, parts: Sequence[Part], total: int | None) -> list
     own = [noise_of(level) for level in own_levels(plan.levels)]
     margins = for_every_level(plan.levels, margins_of(own, confidence))
     return [_planned(plan, part, total, margins[part.level].own) for part in parts]
+
+
+def _ranges(plan: Plan) -> RangesForecast | None:
+    """Return how exact ranges will be, and how near to the optimum, where a strategy measures them."""
+    found = plan.scheme.ranges(plan.guarantee.noises)
+    return None if found is None else RangesForecast(*found)
 
 
 def _planned(plan: Plan, part: Part, total: int | None, half_width: int | None) -> PlannedPart:

@@ -165,6 +165,20 @@ class TargetCost:
     rho: float
 
 
+@dataclass(frozen=True, slots=True)
+class RangesForecast:
+    """How exact sums over ranges of codes will be, where one axis is measured for a workload of them.
+
+    Attributes:
+        mean: the root of the mean variance of all ranges before rounding, records; `worst` is that of the least exact one.
+        gap: by which part the mean variance of the workload exceeds the bound below which no linear mechanism with Gaussian noise goes.
+    """
+
+    mean: float
+    worst: float
+    gap: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """What a release would protect, cost and be worth.
@@ -180,6 +194,7 @@ class Forecast:
         measure: None where the mechanism has no choice.
         confidence: with which an interval holds the true count.
         is_grid: whether all pairs of levels of two axes are measured; intervals then hold for single cells, not for the rows of a table.
+        ranges: None where no axis is measured for ranges by a strategy.
         rows: `signal` where the rows that stand out are published in tables of their own too, `all` elsewhere.
         unprotected: what is published exactly, in words.
         unlisted: the axes whose codes no codebook lists.
@@ -216,6 +231,7 @@ class Forecast:
     measure: MeasureForecast | None
     confidence: float
     is_grid: bool
+    ranges: RangesForecast | None
     rows: PublishedRows
     unprotected: Sequence[str]
     unlisted: Sequence[str]

@@ -262,6 +262,7 @@ class Plan:
             records=spec.release.records,
             rows=spec.release.rows,
             formats=spec.release.more_formats,
+            strategy=self.scheme.strategy.text if self.scheme.strategy else "",
             noisy_counts=self.noisy_counts_asked,
             intervals=Intervals(
                 confidence=asked.confidence,

@@ -14,7 +14,15 @@ from flows.specification.sections.run import RunKeys
 from storage.releases.terms import GRID, VIEWS
 from storage.tables import ENDS, SIZE
 from tasks.accounting.allocation import Allocation
-from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, derivation, sensitivity_of, sizes_derivation
+from tasks.accounting.sensitivity import (
+    SUBSTITUTION,
+    Sensitivity,
+    combined_sensitivity,
+    derivation,
+    sensitivity_of,
+    sizes_derivation,
+    strategy_derivation,
+)
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
 from tasks.mechanisms import Mechanism
 from tasks.sizes.intervals import noise_of_sum, own_source, source_of_view
@@ -23,8 +31,11 @@ from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
 from tasks.tree.views import View, every_level, level_view, lowered
+from tasks.unbiased.dense import Dense, Strategy
 from tasks.unbiased.deviations import ReleasedCounts, released_counts
+from tasks.unbiased.optimum import Design, gram
 from tasks.unbiased.task import Unbiased
+from tasks.unbiased.workloads import RANGES
 from tasks.uncertainty.bounds import CONFIDENCE
 from tasks.uncertainty.sources import best_source
 from tasks.words.numbers import format_cells, rounded_down, rounded_up
@@ -56,6 +67,7 @@ class Scheme:
         rho: what the release costs, where the targets of its split say so; None otherwise.
         views: those that have not the cells of a level.
         names: by the number of a level or view, the name of the view that the spec gives its cells.
+        design: the strategy by which the finest level is measured, of one axis; None where counts are measured.
     """
 
     keys: PrivacyKeys
@@ -70,6 +82,12 @@ class Scheme:
     rho: Fraction | None = None
     views: tuple[View, ...] = ()
     names: Mapping[int, str] = field(default_factory=dict)
+    design: Design | None = None
+
+    @property
+    def strategy(self) -> Strategy | None:
+        """The strategy of the design, if there is one."""
+        return self.design.strategy if self.design else None
 
     @property
     def is_grid(self) -> bool:
@@ -79,6 +97,24 @@ class Scheme:
     def released(self, measured: Sequence[LevelNoise], confidence: float = CONFIDENCE) -> ReleasedCounts:
         """Return what is known of the released counts where every node is measured, given the noise of what is measured."""
         return replace(_released(self, tuple(noise.scale for noise in measured)), confidence=confidence)
+
+    def ranges(self, measured: Sequence[LevelNoise]) -> tuple[float, float, float] | None:
+        """Return the root mean variance of all ranges, the largest deviation of one, records, and the gap to the bound; None without a strategy.
+
+        The gap is by which part the mean variance of the workload exceeds what any linear mechanism with Gaussian noise needs at this ρ.
+        """
+        variances = self.released(measured).variances if self.design else None
+        if self.design is None or not isinstance(variances, Dense):
+            return None
+        mean = float((gram(self.design.workload, len(variances.covariance)) * variances.covariance).sum())
+        of_one = self.sensitivities[0].l2_squared / (
+            self.keys.max_records_per_unit**2 * variances.noise
+        )  # 2ρ of one record
+        return (
+            variances.mean_variances()[RANGES] ** 0.5,
+            variances.worst_range**0.5,
+            mean * of_one / self.design.at_least - 1,
+        )
 
     @property
     def named_views(self) -> list[tuple[str, View]]:
@@ -170,6 +206,11 @@ class Scheme:
             if level > self.tree.depth:
                 return f"same as level {level_alike(self.tree, self.view(level))}, by the codebooks"
             return "published exactly" if level == 0 and self.keys.total_is_public else _SUMS
+        if self.strategy and is_measured:
+            moved = self.keys.neighbours, self.keys.max_records_per_unit
+            return strategy_derivation(*moved, self.sensitivity(level), total_is_public=self.keys.total_is_public)
+        if self.strategy and level >= self.first_measured:
+            return _SUMS
         if mechanism.is_unbiased and level >= self.first_measured and not is_measured:
             return "not measured by itself: settled from the other levels"
         if groups and not is_measured:
@@ -196,6 +237,8 @@ class Scheme:
         moved, groups = (self.keys.neighbours, self.keys.max_records_per_unit), self.mechanism.of_groups
         if groups:
             return groups.measured.sensitivity(*moved, places_of(self.tree, number))
+        if self.strategy and number == self.tree.depth:
+            return combined_sensitivity(self.strategy.rows, *moved, total_is_public=self.keys.total_is_public)
         distinct = self.most_distinct[number] if self.most_distinct else None
         return sensitivity_of(*moved, distinct, is_root=self.is_root(number))
 
@@ -217,7 +260,15 @@ def _released(scheme: Scheme, scales: tuple[float, ...]) -> ReleasedCounts:
     parts = [(view, of_number.get(view.number)) for view in [*every_level(scheme.tree), *scheme.views]]
     total = 0 if scheme.keys.total_is_public else None  # its value is not known, and is not asked for
     has_views = scheme.mechanism.covariance == VIEWS
-    return released_counts(scheme.tree, parts, CONFIDENCE, total, is_grid=scheme.is_grid, has_views=has_views)
+    return released_counts(
+        scheme.tree,
+        parts,
+        CONFIDENCE,
+        total,
+        is_grid=scheme.is_grid,
+        has_views=has_views,
+        strategy=scheme.strategy,
+    )
 
 
 def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] = ()) -> Tree:
@@ -310,6 +361,7 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
         other = "a mechanism that walks the tree, without release.views"
     elif mechanism.is_unbiased:
         other = f"mechanism {DEFAULT_MECHANISM}, which measures only below cells with a count"
+        other = "mechanism unbiased_tree, which takes far more" if mechanism.is_dense else other
     else:
         other = "mechanism inftda, which measures only below cells with a count"
     field = "input.features" if spec.input.features and not is_deep else "release.finest"

@@ -1,9 +1,14 @@
 """How the budget of a release is shared among what it measures, as its spec says, and what targets cost."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
+from hashlib import sha256
+from time import monotonic
 from typing import NamedTuple
 
 import numpy as np
@@ -14,14 +19,19 @@ from flows.specification.rules import wrong_key
 from flows.specification.sections.privacy import Finest, Geometric, Minimise, PrivacyKeys, Targets, Workload
 from flows.specification.sections.views import LEAVES, TREE
 from storage.errors import SpecError
+from storage.machine.files import beside
+from storage.machine.home import place_of_home
 from tasks.accounting.allocation import Allocation, finest, geometric, shares_of, uniform
-from tasks.accounting.sensitivity import joint_part
+from tasks.accounting.sensitivity import joint_part, moves_of
 from tasks.laws.law import NO_NOISE, Law
 from tasks.mechanisms import SPLITS, Mechanism
 from tasks.settle.shares import MOST_ATOMS, WeightedView, atoms_of, least_error_shares
 from tasks.tree.axis import FloatArray
 from tasks.tree.order import Tree
+from tasks.tree.ordered import RANGE
 from tasks.tree.views import Partition, View, every_level
+from tasks.unbiased.dense import Strategy
+from tasks.unbiased.optimum import Design, Ranges, design
 from tasks.unbiased.precisions import (
     cascade,
     costs_of,
@@ -55,6 +65,8 @@ def _tree_split(scheme: Scheme) -> TreeSplit | None:
     Raises:
         SpecError: a target is of no released level, or smaller than rounding alone allows.
     """
+    if scheme.design:
+        return TreeSplit((scheme.tree.depth,), (Fraction(1),))
     keys, tree, mechanism, is_either = scheme.keys, scheme.tree, scheme.mechanism, scheme.total is not None
     levels = range(tree.depth + 1)
     squares = [scheme.sensitivity(level).l2_squared if level >= scheme.first_measured else 0 for level in levels]
@@ -113,6 +125,11 @@ def _by_rule(split: object, tree: Tree, squares: Sequence[int], *, is_either: bo
     if not (split is None or isinstance(split, Workload)):
         return None
     workload = split.workload if split else "ranges" if tree.ordered else "nodes"
+    if not isinstance(workload, str):
+        raise wrong_key(
+            "privacy.split.workload",
+            "must be ranges, prefix, nodes or leaves: only mechanism optimal_ranges takes a list of ranges.",
+        )
     try:
         return for_workload(workload, tree, squares, tree.ordered, is_either=is_either)
     except ValueError as fault:
@@ -161,6 +178,8 @@ def scheme_of(
     """
     law = law or mechanism.default_law
     scheme, per_draw = measured_scheme(keys, tree, whole, mechanism, law, views), law.samplers[sampler].tau
+    if mechanism.is_dense:
+        scheme = replace(scheme, design=_design_of(scheme))
     by_rule = _tree_split(scheme) if mechanism.is_unbiased else None
     if by_rule and scheme.names and not scheme.is_grid:
         by_rule = _beside_views(scheme, by_rule)
@@ -169,6 +188,79 @@ def scheme_of(
     scheme = replace(scheme, measured=measured, sensitivities=sensitivities, rho=rho)
     squares, taus = (of.l2_squared for of in sensitivities), (per_draw * of.cells for of in sensitivities)
     return replace(scheme, allocation=Allocation(shares, tuple(squares), tuple(taus), scheme.total))
+
+
+STRATEGIES = "strategies.json"  # in TRELLIS_HOME; it may be deleted
+
+_MOST_STRATEGIES = 64  # of the last ones
+_SECONDS = 1.0  # of what took longer is kept
+
+
+def _design_of(scheme: Scheme) -> Design:
+    """Return the strategy of a single ordered axis for the workload of the split; all ranges where the spec names none.
+
+    Raises:
+        SpecError: there are several axes, one without an order, or another split than a workload of ranges.
+    """
+    keys, tree, name = scheme.keys, scheme.tree, scheme.mechanism.name
+    if len(tree.axes) != 1 or not tree.ordered:
+        which = ", ".join(axis.name for axis in tree.axes)
+        raise wrong_key(
+            "mechanism",
+            f"{name} needs a single axis, whose codes have an order, got {which}.",
+            hint="Give its codes as {ordered: …}, and leave other axes out; or choose mechanism: unbiased_tree.",
+        )
+    split = keys.split if "split" in keys.model_fields_set else Workload(workload="ranges")
+    if not isinstance(split, Workload) or split.workload in ("nodes", "leaves"):
+        raise wrong_key(
+            "privacy.split",
+            f"must be {{workload: ranges}}, {{workload: prefix}} or {{workload: [FIRST{RANGE}LAST, …]}} with mechanism {name}.",
+        )
+    workload = split.workload if isinstance(split.workload, str) else _ranges_named(split.workload, tree)
+    leaves = tree.possible_cells(tree.depth)
+    return _kept_design(workload, leaves, keys.neighbours, total_is_public=keys.total_is_public)
+
+
+def _ranges_named(named: Sequence[str], tree: Tree) -> Ranges:
+    """Return the ranges of codes that a spec names."""
+    [axis] = tree.axes
+    codes = {code: number for number, code in enumerate(axis.codes[-1].to_list())}
+    ranges = list[tuple[int, int]]()
+    for text in named:
+        first, _, last = (
+            (text, "", text) if text in codes else text.partition(RANGE)
+        )  # areas of coarser levels are ranges
+        ends = [codes.get(end.strip()) for end in (first, last)]
+        if ends[0] is None or ends[1] is None or ends[0] > ends[1]:
+            raise wrong_key(
+                "privacy.split.workload",
+                f"must list ranges FIRST{RANGE}LAST of codes of {axis.name}, in their order, got {text}.",
+            )
+        ranges.append((ends[0], ends[1] + 1))
+    return tuple(ranges)
+
+
+@lru_cache(maxsize=8)
+def _kept_design(workload: str | Ranges, leaves: int, neighbours: str, *, total_is_public: bool) -> Design:
+    """Return a design, from TRELLIS_HOME if it was found before. What it costs is always computed from its rows."""
+    place, key = place_of_home() / STRATEGIES, json.dumps([workload, leaves, neighbours, total_is_public])
+    key, kept = sha256(key.encode()).hexdigest(), dict[str, list[str | float]]()
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        kept = json.loads(place.read_bytes())
+        text, at_least = kept[key]
+        known = Strategy.from_text(str(text))
+        if known.rows.shape[1] == leaves:
+            return Design(known, workload, float(at_least))
+    began = monotonic()
+    found = design(workload, moves_of(leaves, neighbours, total_is_public=total_is_public))
+    with suppress(OSError, TypeError):
+        if monotonic() - began > _SECONDS and place.parent.is_dir():
+            kept = dict(
+                [*kept.items(), (key, list[str | float]([found.strategy.text, found.at_least]))][-_MOST_STRATEGIES:]
+            )
+            with beside(place) as file:
+                file.write(json.dumps(kept, indent=0).encode())
+    return found
 
 
 def _beside_views(scheme: Scheme, by_rule: TreeSplit) -> TreeSplit:

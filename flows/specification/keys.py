@@ -73,7 +73,8 @@ class Spec(Keys):
         mechanism: One of the mechanisms in docs/mechanisms.md. The mechanisms inftda_reconciled, inftda, inftda_lenient, inftda_shrunk, tda_l2
             and tda_linf go down the tree; gaussian and stability_histogram measure the leaves, and other levels are sums; cbdp
             measures the leaves and release.views; cascade, wavelet, hierarchical and unbiased_tree measure every node, for
-            unbiased counts and ranges with a stated deviation, with release.views too. group_sizes is for group sizes; sizes_direct,
+            unbiased counts and ranges with a stated deviation, with release.views too; optimal_ranges
+            measures one ordered axis for its ranges. group_sizes is for group sizes; sizes_direct,
             sizes_direct_relaxed, sizes_direct_exact, sizes_cumulative, sizes_cumulative_relaxed, sizes_cumulative_exact, sizes_chain
             and sizes_top_down are there to compare with it. If left out, inftda_reconciled, or for group sizes group_sizes.
         priority: Which of several equally good counts are chosen: those with few false positives (if left out), those with

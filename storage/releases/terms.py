@@ -12,10 +12,11 @@ from storage.errors import StoreError
 # what a mechanism may waive: that counts are above zero, so that a row left out is a 0; that a public total is met
 COUNTS_POSITIVE, FIXED_TOTAL = "counts_positive", "fixed_total"
 
-Covariance = Literal["", "tree", "grid", "views"]
+Covariance = Literal["", "tree", "grid", "views", "dense"]
 TREE: Covariance = "tree"  # the covariance of counts that come from all nodes of a tree by least squares
 GRID: Covariance = "grid"  # of counts that come from all pairs of nodes of two trees
 VIEWS: Covariance = "views"  # of counts that come from all nodes of a tree and all cells of views beside it
+DENSE: Covariance = "dense"  # of counts that come from whole-number combinations of all leaves of an axis
 
 # Which cells a mechanism with a second pass measures: those below what survives the first pass; all; or all but those of the
 # finest level, where they are the children of what survives.
@@ -184,7 +185,7 @@ class Counted:
     @property
     def crosses(self) -> bool:
         """Whether what they come from by least squares is no tree alone, so that errors of different cells may be positively correlated."""
-        return self.covariance in {GRID, VIEWS}
+        return self.covariance in {GRID, VIEWS, DENSE}
 
     @property
     def counts_groups(self) -> bool:
@@ -228,6 +229,7 @@ class Terms(Counted):
         rows: whether the rows that stand out are published in tables of their own too.
         measure: which cells of a tree are measured, where a mechanism has a second pass; `survivors` of all others.
         formats: more kinds of files for the counts, beside Parquet and CSV.
+        strategy: the rows that are measured of a single axis, as text; empty where levels and views are measured.
     """
 
     axes: tuple[str, ...]
@@ -259,6 +261,7 @@ class Terms(Counted):
     rows: PublishedRows = "all"
     measure: Measure = SURVIVORS
     formats: tuple[Format, ...] = ()
+    strategy: str = ""
 
     def to_json(self) -> str:
         """Return these terms as the store keeps them."""

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 MOST_RECORDS = 2**20  # per unit: keeps Δ₂² inside 64 bits
 
 SUBSTITUTION, ADD_REMOVE = "substitution", "add_remove"
@@ -40,6 +43,50 @@ def sensitivity_of(
     square = l2_sensitivity_squared(neighbours, max_records, most_distinct, is_root=is_root)
     l1 = max_records if is_root else touched_cells(neighbours, max_records)
     return Sensitivity(touched_cells(neighbours, max_records, is_root=is_root), l1, square, max_records)
+
+
+def moves_of(leaves: int, neighbours: str, *, total_is_public: bool) -> NDArray[np.bool_]:
+    """Return between which of some leaves, and nowhere, a record may move, bool, shape (leaves + 1, leaves + 1), symmetric; nowhere comes last."""
+    moves = np.zeros((leaves + 1, leaves + 1), dtype=bool)
+    moves[:-1, :-1] = neighbours == SUBSTITUTION
+    moves[-1, :] = moves[:, -1] = not (neighbours == SUBSTITUTION and total_is_public)
+    np.fill_diagonal(moves, False)
+    return moves
+
+
+def combined_sensitivity(
+    rows: NDArray[np.int64], neighbours: str, max_records: int, *, total_is_public: bool
+) -> Sensitivity:
+    r"""Return how far one unit moves whole-number combinations of the counts of all leaves.
+
+    With :math:`a_i` the column of leaf i, and 0 that of nowhere, m records move the combinations by
+    :math:`\sum_k (a_{i_k} - a_{j_k})`. Its norm is convex in how many records move from where to where, so it is largest where all m
+    move alike:
+
+    .. math:: \Delta_2^2 = m^2 \max_{i, j} \|a_i - a_j\|^2
+
+    over the moves of the relation: to nowhere under add_remove, between leaves under substitution, and both under substitution where a
+    unit need not have exactly m records.
+
+    Args:
+        rows: the weights of all leaves in each combination, shape (combinations, leaves), below 2**20 in absolute value.
+    Guarantees:
+        Δ₂² is exact, and reached by some unit; Δ₁ and Δ∞ are bounds.
+    """
+    if neighbours not in {SUBSTITUTION, ADD_REMOVE}:
+        raise ValueError(f"neighbours must be {SUBSTITUTION} or {ADD_REMOVE}, got {neighbours}.")
+    weights = np.pad(rows.astype(np.float64), ((0, 0), (0, 1)))  # sums of whole numbers below 2⁵³ are exact
+    products = weights.T @ weights
+    own = np.diagonal(products)
+    moves = moves_of(rows.shape[1], neighbours, total_is_public=total_is_public)
+    square = int((own[:, None] + own - 2 * products)[moves].max(initial=0.0))
+    ends = 2 if neighbours == SUBSTITUTION else 1
+    return Sensitivity(
+        cells=len(rows),
+        l1=ends * max_records * int(abs(rows).sum(axis=0).max()),
+        l2_squared=max_records**2 * square,
+        largest=ends * max_records * int(abs(rows).max()),
+    )
 
 
 def l2_sensitivity_squared(
@@ -177,6 +224,18 @@ def sizes_derivation(statistic: str, moved: Sensitivity, neighbours: str, max_re
     leaves = "come or go" if neighbours == ADD_REMOVE else "leave groups and others enter"
     total = f"Δ₁ = {moved.l1}" if norm == 1 else f"Δ₂² = {moved.l2_squared}"
     return f"records of one unit {leaves}, at most {max_records}, and each {_MOVED_BY_RECORD[statistic]}: {total}"
+
+
+def strategy_derivation(neighbours: str, max_records: int, moved: Sensitivity, *, total_is_public: bool) -> str:
+    """Return in one line how far one unit moves the sums that a strategy measures, for plans and manifests."""
+    record = "a record that comes or goes moves all sums by its column of weights, a_i"
+    square = "max ‖a_i‖²"
+    if neighbours == SUBSTITUTION:
+        record = "a record that is replaced moves all sums by the difference of two columns of weights, a_i − a_j"
+        square = "max ‖a_i − a_j‖²" if total_is_public else "max {‖a_i − a_j‖², ‖a_i‖²}"
+    times, of_one = (f"{max_records}²·", moved.l2_squared // max_records**2)
+    product = f"{times}{of_one} = {moved.l2_squared}" if max_records > 1 else str(of_one)
+    return f"{record}, at most {max_records} per unit: Δ₂² = {times if max_records > 1 else ''}{square} = {product}"
 
 
 def square_root_up(square: int | Fraction) -> float:

@@ -80,7 +80,8 @@ class Manifest(Section, Counted, BaseModel):
             0 for summed levels, infinite for exact ones), whose sums over the first leaves were rounded; that adds 1/6 to the variance of any range of leaves that are adjacent in the order of the tree. With `views` those of the views are measured
             too, and sums over the first areas of all axes were rounded: a count is made of some of them, and each adds 1/12. With `grid` they come from all
             pairs of levels of two axes, each with a product of precisions; rounding adds 1/3 to the variance of any rectangle
-            (docs/uncertainty.md). The file leaves it out where counts are not such estimates.
+            (docs/uncertainty.md). With `dense` they come from the sums in `strategy.parquet` over the codes of one axis, as noisy as the finest
+            level states; rounding adds as in a tree. The file leaves it out where counts are not such estimates.
         statistic: of group sizes, what was measured of each region and size: `tails`, the groups of at least this size; `sizes`, those
             of this size; `chain`, the groups of a larger size, or of this size in this region or a later one. The noisy counts are of
             that. The file leaves it out for other releases.

@@ -14,6 +14,7 @@ from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import LARGEST_TOTAL, TrueFamilies, TrueLevel, true_counts_of
+from tasks.unbiased.dense import Strategy
 
 
 class Truth(Protocol):
@@ -72,9 +73,14 @@ class TruthInMemory:
 
 
 def measure(
-    true_counts: IntArray, noise: LevelNoise, charged: LevelCost, sensitivity: Sensitivity, sampler: Sampler
+    true_counts: IntArray,
+    noise: LevelNoise,
+    charged: LevelCost,
+    sensitivity: Sensitivity,
+    sampler: Sampler,
+    strategy: Strategy | None = None,
 ) -> IntArray:
-    """Return the noisy counts of some cells of one level.
+    """Return the noisy counts of some cells of one level, or their noisy combinations by a strategy.
 
     Args:
         true_counts: int64, shape (cells,), records. Confidential.
@@ -82,6 +88,7 @@ def measure(
             they cost any unit together.
         sensitivity: how far one unit moves the level; the law takes its own norm.
         sampler: of the law of the noise, outside of tests.
+        strategy: the combinations of all counts of the level that are measured in their place; None where the counts are.
     Guarantees:
         Nothing is drawn unless the privacy map of exactly this scale is finite and within the charge.
     Raises:
@@ -96,7 +103,16 @@ def measure(
         raise ValueError(f"scale {noise.scale} costs {cost}, which exceeds the level's share, {charged}.")
     if len(true_counts) and not (true_counts.min() >= 0 and true_counts.max() <= LARGEST_TOTAL):
         raise ValueError("true counts must be from 0 to 2**40: noise could carry others beyond 64 bits.")
-    return sampler(true_counts, noise.scale)
+    return sampler(true_counts if strategy is None else _combined(strategy, true_counts), noise.scale)
+
+
+def _combined(strategy: Strategy, true_counts: IntArray) -> IntArray:
+    """Return the combinations of the true counts of all leaves, int64, shape (rows,). Confidential."""
+    if len(true_counts) != strategy.rows.shape[1] or true_counts.sum() > LARGEST_TOTAL:
+        raise ValueError(
+            "there must be a true count for every leaf, together at most 2**40: no combination is larger than 2**51 then."
+        )
+    return strategy.rows @ true_counts
 
 
 def measure_thresholded(

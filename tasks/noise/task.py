@@ -14,7 +14,7 @@ from storage.counts.vault import read_true_codebooks, read_true_leaves, read_tru
 from storage.database.connections import Connection
 from storage.releases.shards import Shard, shard_name
 from tasks.accounting.conversions import float_below
-from tasks.accounting.sensitivity import Sensitivity, joint_part_of, sensitivity_of
+from tasks.accounting.sensitivity import Sensitivity, combined_sensitivity, joint_part_of, sensitivity_of
 from tasks.laws.law import LevelCost, ThresholdedSampler
 from tasks.laws.named import noise_of
 from tasks.laws.thresholded import Thresholded
@@ -26,6 +26,7 @@ from tasks.tree.frontier import CHUNK_CELLS, cell_counts, nodes_above
 from tasks.tree.job import Job
 from tasks.tree.true_tree import TrueFamilies
 from tasks.tree.views import Measured, leaves_of
+from tasks.unbiased.dense import Strategy
 from tasks.work.capacity import memory_of
 from tasks.work.order import Order
 
@@ -60,7 +61,10 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
     else:
         number, true_chunks = _survivors(job, truth, level, branch)
 
-    moved = _sensitivity(job, level)
+    strategy = _strategy(job, level)
+    if strategy is not None:
+        true_chunks = iter([np.concatenate(list(true_chunks))])  # each number is of all leaves
+    moved = _sensitivity(job, level, strategy)
     if release.terms.counts_groups:
         true_chunks = _of_statistic(job, level, true_chunks)
     # alone, so that all levels together cost no unit more than they are charged
@@ -74,7 +78,7 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
             if terms.is_invariant:  # they cross the trust line as they are, unprotected
                 yield {"noisy": true_counts}
             else:
-                yield {"noisy": measure(true_counts, noise, charged, moved, sampler)}
+                yield {"noisy": measure(true_counts, noise, charged, moved, sampler, strategy)}
 
     return Shard("noisy", level, branch, job.shard_store.write(name, ("noisy",), row_groups()), number, turn=turn)
 
@@ -174,10 +178,19 @@ def _of_statistic(job: Job, level: int, tails: Iterator[IntArray]) -> Iterator[I
         yield measured[start : start + CHUNK_CELLS]
 
 
-def _sensitivity(job: Job, level: int) -> Sensitivity:
+def _strategy(job: Job, level: int) -> Strategy | None:
+    """Return the strategy by which the leaves are measured, if there is one; None for other levels."""
+    text = job.record.release.terms.strategy
+    return Strategy.from_text(text) if text and level == job.record.finest else None
+
+
+def _sensitivity(job: Job, level: int, strategy: Strategy | None = None) -> Sensitivity:
     """Return how far one unit moves what is measured of a level: in the Euclidean norm as it is charged, where it is charged ρ."""
     release, terms = job.record.release, job.record.release.parts[level]
     neighbours, records = release.terms.privacy.neighbours, release.terms.privacy.max_records_per_unit
+    if strategy is not None:  # of the very rows that are measured, whatever is charged
+        is_public = release.terms.privacy.exact_records_per_unit
+        return combined_sensitivity(strategy.rows, neighbours, records, total_is_public=is_public)
     if release.terms.counts_groups:
         of = STATISTICS[release.terms.measured_of_groups].sensitivity
         moved = of(neighbours, records, places_of(job.tree, level))

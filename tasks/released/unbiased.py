@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from storage.releases.terms import GRID, VIEWS
+from storage.releases.terms import DENSE, GRID, VIEWS
 from storage.tables import COUNT
 from tasks.format.entries import Signal
 from tasks.format.tables import Rows
@@ -37,12 +37,17 @@ _FLOATS = 2.0**-46  # of the records: likewise
 
 
 def _has_parts_of(source: Source) -> bool:
-    """Return whether the levels and views are those that the rule of the variances needs: all pairs of a grid; views that are measured; or none."""
+    """Return whether the levels and views are those that the rule of the variances needs: all pairs of a grid; views that are measured; one axis; or none."""
     depth, views = source.tree.depth, [part for number, part in source.parts.items() if number >= len(source.levels)]
     if source.covariance == GRID:
         every = product(*(range(axis.depth + 1) for axis in source.tree.axes))
         pairs = sorted(source.view(number).axis_levels for number in source.parts)
         return len(source.tree.axes) == 2 and pairs == [*every]
+    if source.covariance == DENSE:
+        leaves = len(source.tree.axes) == 1 and source.tree.possible_cells(depth)
+        *above, finest = source.levels
+        is_alone = finest.is_measured and all(part.summed or part.is_exact for part in above) and not views
+        return is_alone and source.strategy is not None and source.strategy.rows.shape == (finest.cells, leaves)
     is_numbered = sorted(source.parts) == [*range(depth + 1 + len(views))]
     return is_numbered and all(part.noise for part in views) if source.covariance == VIEWS else not views
 
@@ -55,8 +60,8 @@ class UnbiasedEstimate(Estimate):
         super().__init__(source)
         if not _has_parts_of(source):
             raise Misfit(
-                "manifest.json: covariance must be grid where, and only where, all pairs of levels of two axes are levels or views, and views"
-                " where, and only where, views beside a tree are measured."
+                "manifest.json: covariance must be grid where, and only where, all pairs of levels of two axes are levels or views, views"
+                " where, and only where, views beside a tree are measured, and dense where strategy.parquet has a row and a column for each code."
             )
         parts = [(source.view(of.level), None if of.summed else of.noise) for of in source.parts.values()]
         self._counts: ReleasedCounts = released_counts(
@@ -66,6 +71,7 @@ class UnbiasedEstimate(Estimate):
             source.total,
             is_grid=source.covariance == GRID,
             has_views=source.covariance == VIEWS,
+            strategy=source.strategy,
         )
 
     def rows(self, level: int) -> Rows:
@@ -149,9 +155,24 @@ class UnbiasedEstimate(Estimate):
             deviations[runs == number] = released.with_rounding(variances[runs == number], number)
         return deviations
 
+    def ranges(self, levels: AxisLevels, count: IntArray) -> tuple[IntArray, IntArray] | None:
+        """Return low and high of all ranges of the areas of a level, by a strategy; None without one."""
+        [axis, *_], released = self.source.tree.axes, self._counts
+        if self.source.covariance != DENSE:
+            return None
+        begins = axis.first_descendants(levels[0], axis.depth)
+        first, last = np.triu_indices(axis.areas(levels[0]))
+        margin = released.box_margin(
+            released.with_rounding(released.variances.of_boxes([begins[first]], [begins[last + 1]]))
+        )
+        low, high = intervals(count[0], margin, NO_CAP if released.total is None else released.total, count[0])
+        return low[None], high[None]
+
     def least_squares(self) -> LeastSquares | None:
-        """Return what the variance of any sum of areas follows from; None beside views with derived columns."""
+        """Return what the variance of any sum of areas follows from; None beside views with derived columns, and by a strategy."""
         tree, source = self.source.tree, self.source
+        if source.covariance == DENSE:
+            return None
         scales = {
             number: None if of.summed else of.noise.scale if of.noise else 0.0 for number, of in source.parts.items()
         }
@@ -323,8 +344,9 @@ class UnbiasedEstimate(Estimate):
         counted = f"sum over {' × '.join(texts)}" if texts else "the total"
         if is_exact:
             return f"{counted}, published exactly"
-        of_what = {GRID: "pairs of levels", VIEWS: "levels and views"}.get(self.source.covariance, "levels")
-        return f"{counted}; its standard deviation follows from least squares over all {of_what}"
+        of_what = {GRID: "all pairs of levels", VIEWS: "all levels and views", DENSE: "all measured sums"}
+        what = of_what.get(self.source.covariance, "all levels")
+        return f"{counted}; its standard deviation follows from least squares over {what}"
 
 
 class CountedOnly(Estimate):

@@ -13,6 +13,7 @@ from tasks.laws.law import LevelNoise
 from tasks.tree.axis import Axis, AxisLevels, BoolArray, FloatArray, IntArray
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
+from tasks.unbiased.dense import Dense, Strategy, dense
 from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE, Grid, grid_of
 from tasks.unbiased.least_squares import precisions_of
 from tasks.unbiased.variance import ROUNDING_VARIANCE, Inside, TreeVariances, in_ranges, tree_variances
@@ -40,7 +41,7 @@ class AtOnce(NamedTuple):
 
 @dataclass(frozen=True)
 class ReleasedCounts:
-    """The released counts of a tree, with views or without, or of a grid, apart from the counts themselves.
+    """The released counts of a tree, with views or without, of a grid, or of an axis that is measured by a strategy, apart from the counts themselves.
 
     Attributes:
         variances: of sums of leaves, before rounding.
@@ -49,13 +50,13 @@ class ReleasedCounts:
     """
 
     tree: Tree
-    variances: TreeVariances | Grid | TreeWithViews
+    variances: TreeVariances | Grid | TreeWithViews | Dense
     confidence: float
     total: int | None = None
 
     @property
     def crosses(self) -> bool:
-        """Whether it is a grid, or has views: errors of different cells may be positively correlated, and sums over all axes are rounded."""
+        """Whether it is no tree alone: errors of different cells may be positively correlated, and sums over all axes are rounded."""
         return not isinstance(self.variances, TreeVariances)
 
     def deviations(self, of: AxisLevels | View) -> tuple[float, float]:
@@ -148,6 +149,7 @@ class ReleasedCounts:
     def rounding_variance(self) -> float:
         """What each part that is rounded apart adds to the variance of a count, records squared."""
         added = {TreeVariances: ROUNDING_VARIANCE, Grid: GRID_ROUNDING_VARIANCE, TreeWithViews: SUM_ROUNDING_VARIANCE}
+        added[Dense] = ROUNDING_VARIANCE
         return added[type(self.variances)]
 
     def runs(self, levels: AxisLevels) -> int:
@@ -208,7 +210,7 @@ class ReleasedCounts:
         return reach(self.most_variance(view), math.log(2 * len(partition) / (1 - confidence))) + rounding
 
     def settle(self, pairs: Mapping[AxisLevels, int], noisy: Callable[[int], IntArray]) -> FloatArray:
-        """Return the least-squares values of all leaves of a grid, or of a tree with views, float64, one dimension per axis.
+        """Return the least-squares values of all leaves of a grid, of a tree with views, or by a strategy, float64, one dimension per axis.
 
         Args:
             pairs: by the axis levels of every pair of a grid its number.
@@ -217,7 +219,7 @@ class ReleasedCounts:
             Post-processing: reads no true count. Deterministic.
         """
         variances, axes = self.variances, self.tree.axes
-        if isinstance(variances, TreeWithViews):
+        if isinstance(variances, TreeWithViews | Dense):
             return variances.settle(noisy)
         if isinstance(variances, TreeVariances):
             raise TypeError("a tree alone is settled in parts, by least_squares.")
@@ -236,7 +238,7 @@ class ReleasedCounts:
         """By how much rounding may move the count of a box, records."""
         if isinstance(self.variances, TreeWithViews):
             return 1 << len(self.tree.axes) - 1
-        return GRID_ROUNDING if self.crosses else ROUNDING
+        return GRID_ROUNDING if isinstance(self.variances, Grid) else ROUNDING
 
     def _is_beside(self, view: View) -> bool:
         """Return whether a view is one beside a tree, whose cells have variances of their own."""
@@ -298,14 +300,24 @@ def released_counts(
     *,
     is_grid: bool = False,
     has_views: bool = False,
+    strategy: Strategy | None = None,
 ) -> ReleasedCounts:
-    """Return the released counts of a tree, with views or without, or of a grid; arguments as in `ReleasedCounts`.
+    """Return the released counts of a tree, with views or without, of a grid, or by a strategy; arguments as in `ReleasedCounts`.
 
     Args:
         parts: levels 0 to T, and then the views beside them, or all other pairs of a grid, with their noise: no noise where they are exact,
             None where they are not measured.
         has_views: whether it is settled as with views, even if all of these are levels.
+        strategy: what is measured in place of the counts of level T, where it is one axis that is measured so.
     """
+    if strategy is not None:
+        (_, root), (_, noise) = parts[0], parts[tree.depth]
+        if noise is None or not noise:
+            raise ValueError("the finest level must be measured with noise.")
+        is_known = root is not None and not root
+        return ReleasedCounts(
+            tree, dense(tree, strategy, noise.scale**2, total, total_is_known=is_known), confidence, total
+        )
     if is_grid:
         grid = grid_of(tree, pair_precisions(parts), total)
         return ReleasedCounts(tree, grid, confidence, total)

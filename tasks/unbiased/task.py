@@ -11,6 +11,7 @@ from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, taking
 from tasks.tree.job import Job
 from tasks.tree.views import View, sums_of_leaves
+from tasks.unbiased.dense import Strategy
 from tasks.unbiased.deviations import released_counts
 from tasks.unbiased.grid import round_grid, sums_of_pairs
 from tasks.unbiased.least_squares import least_squares, precisions_of, round_prefix_sums
@@ -24,8 +25,8 @@ class Unbiased:
     Counts may be below zero. Every count, and every sum of leaves, has a known variance.
 
     Attributes:
-        covariance: what is measured, as the rule by which variances follow: all levels of a tree, views beside them too, or all pairs of
-            levels of two axes.
+        covariance: what is measured, as the rule by which variances follow: all levels of a tree, views beside them too, all pairs of
+            levels of two axes, or whole-number combinations of all leaves of one.
     """
 
     covariance: Covariance = TREE
@@ -34,7 +35,7 @@ class Unbiased:
 def settle_unbiased(job: Job) -> Shard | list[Shard]:
     """Settle the sealed noisy counts of all levels, and write the counts of the leaves that are not 0, in the order of the tree.
 
-    Of a grid, or with views, write the counts of all levels and views. It reads only sealed counts. It measures nothing and charges nothing.
+    Of what is no tree alone, write the counts of all levels and views. It reads only sealed counts. It measures nothing and charges nothing.
     """
     if job.record.release.terms.crosses:
         return _settle_boxes(job)
@@ -55,7 +56,10 @@ def _settle_boxes(job: Job) -> list[Shard]:
         job.check_going_on()
         return job.all_noisy(number)
 
-    released = released_counts(tree, parts, confidence, total, is_grid=is_grid, has_views=not is_grid)
+    strategy = Strategy.from_text(release.terms.strategy) if release.terms.strategy else None
+    released = released_counts(
+        tree, parts, confidence, total, is_grid=is_grid, has_views=not is_grid, strategy=strategy
+    )
     counts = round_grid(released.settle({view.axis_levels: view.number for view, _ in parts}, noisy))
     return [write_counts(job, job.partition(view.number), view.number, _sums(job, counts, view)) for view, _ in parts]
 

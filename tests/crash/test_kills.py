@@ -27,7 +27,7 @@ from storage.releases.register import list_releases
 from storage.releases.shards import list_shards
 from tasks.folder.verify.folder import verify
 from tasks.laws.gaussian import GAUSSIAN
-from tests.support.ages import SPEC, draw_people
+from tests.support.ages import BY_AGE, SPEC, draw_people
 from tests.support.draws import BRANCHES, CELLS, LEVELS, Draws, assert_finished, read_books, write_small
 from tests.support.households import LISTED_TENURE, draw_homes, write_spec, write_tables
 from tests.support.spec import SPEC as COUNTRY
@@ -59,6 +59,13 @@ def of_grid(folder):
     grid = {"hierarchy": ordered, "release": {"grid": ["zone", "age"]}}
     spec = SPEC | grid | {"mechanism": "hierarchical", "noise": {"sampler": "opendp"}}
     return spec_in(folder, spec)
+
+
+def of_ages(folder):
+    """Write people by age alone, whose ranges are measured."""
+    folder.mkdir()
+    draw_people().write_csv(folder / "people.csv")
+    return spec_in(folder, SPEC | BY_AGE | {"noise": {"sampler": "opendp"}})
 
 
 def of_trips_by_mode(folder):
@@ -115,6 +122,7 @@ FAMILIES = {
     "group sizes": Family(of_group_sizes, "group_sizes", {1: 7, 2: 14, 3: 28, 4: 70}, [1, 2, 3, 4], "after commit noisy 4 trunk"),
     "fitted priors": Family(of_town("inftda_shrunk", measure="all"), "inftda_shrunk", OF_TOWN, OF_TOWN, "before link level_4_trunk.prior.parquet"),
     "unbiased trees": Family(of_town("hierarchical"), "hierarchical", OF_TOWN, OF_TOWN, "after commit noisy 4 trunk"),
+    "ranges": Family(of_ages, "optimal_ranges", {4: 10}, [4], "after commit noisy 4 trunk"),
     "a grid": Family(of_grid, "hierarchical", dict.fromkeys(range(10)), range(10), "before commit counts 0 trunk"),
     "unbiased trees with views": Family(of_views(mechanism="hierarchical"), "hierarchical", OF_TOWN | BESIDE_THE_TREE, range(9), "after commit noisy 8 trunk"),
     # the total, pairs of districts, leaves, and views beside the tree
@@ -243,6 +251,7 @@ def test_every_durable_event_of_a_release_is_noticed(killed):
     ("fitted priors", "after link level_4_b01.statistics.parquet"),
     ("unbiased trees", "before link level_3_trunk.noisy.parquet"),
     ("views", "before link level_7_trunk.noisy.parquet"),
+    ("ranges", "before link level_4_trunk.noisy.parquet"),
     ("unbiased trees with views", "before link level_8_trunk.noisy.parquet"),
     pytest.param("group sizes", "after commit noisy 2 trunk", marks=pytest.mark.thorough),
     pytest.param("trips by mode", "after link level_9_trunk.noisy.parquet", marks=pytest.mark.thorough),

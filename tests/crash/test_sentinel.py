@@ -40,6 +40,13 @@ derived: {{near: {{table: near.csv, of: [origin, destination]}}}}
 """
 WITH_VIEWS = "cbdp", "unbiased_tree"
 # The same with a mode of each pair, in the order and with the views that Trellis chooses.
+# The same of homes in an order, whose ranges are measured.
+SPEC_BY_HOME = (
+    SPEC.replace("origin: home, destination: work", "features: [home]")
+    .replace("{table: codebook.csv, levels: [region, municipality]}", "{home: {ordered: [n1, n2, s1, s2]}}")
+    .replace("{tree: destination, finest: municipality}", "{order: [home]}")
+    .replace("inftda", BY_RANGES := "optimal_ranges")
+)
 AREAS = "{table: codebook.csv, levels: [region, municipality]}"
 SPEC_BY_MODE = (
     SPEC.replace(AREAS, f"{{origin: {AREAS}, destination: {AREAS}, mode: [car, walk]}}")
@@ -49,6 +56,7 @@ SPEC_BY_MODE = (
 )
 CODEBOOK = "region,municipality\nnorth,n1\nnorth,n2\nsouth,s1\nsouth,s2\n"
 PLANTED = [918273645 + 7654321 * number for number in range(16)]  # of the pairs of municipalities, in their order
+HOMES = {sum(PLANTED[first : first + 4]) for first in range(0, 16, 4)}  # of the places of home
 
 
 # Homes, by whose tails nine-digit numbers are put into the vault.
@@ -68,7 +76,9 @@ def write_trips(folder, walks, row):
         table += [f"{home},{work},{count + 3456789},walk" for (home, work), count in pairs]
     (folder / "trips.csv").write_text("\n".join(table) + "\n")
     (folder / "codebook.csv").write_text(CODEBOOK)
-    own = {BY_MODE: SPEC_BY_MODE} | {name: SPEC_WITH_VIEWS.replace("cbdp", name) for name in WITH_VIEWS}
+    own = {BY_MODE: SPEC_BY_MODE, BY_RANGES: SPEC_BY_HOME} | {
+        name: SPEC_WITH_VIEWS.replace("cbdp", name) for name in WITH_VIEWS
+    }
     spec = own.get(walks, SPEC.replace("m: inftda", f"m: {walks}"))
     (folder / "spec.yaml").write_text(spec)
     return folder / "spec.yaml"
@@ -97,6 +107,7 @@ def make(tmp_path, monkeypatch, capfd):
             )
         spec.write_text(f"{spec.read_text()}noise: {{sampler: {named}}}\noutput: out\n")
         watch = Watch(tmp_path, set(PLANTED)) if counts_trips else Watch(tmp_path, least=10**6)
+        watch.secrets.update({*PLANTED, *HOMES} if walks == BY_RANGES else ())  # beside the sums that are measured
         sampling = Sampling(watch.on(sampler), mechanism.default_law.samplers[named].tau)
         monkeypatch.setitem(MECHANISMS, walks, drawn_by(walks, {named: sampling}))
         plan, release_id, fault = make_plan(load_spec(spec)), "unmade", None
@@ -143,6 +154,7 @@ FAMILIES = [  # mechanism, sampler, how many levels have shards, and what else i
                 (4,),
                 {"homes.parquet", "near.parquet", "view_homes.parquet", "view_near.parquet"},
             ),
+            (BY_RANGES, "opendp", (2,), {"level_2.parquet"}),
             (BY_MODE, "opendp", (5,), {"mode.parquet", "view_mode.parquet"}),
             ("inftda_shrunk", "opendp", (), set()),
             ("group_sizes", "opendp", (1, 2, 3, 4), set()),
@@ -159,9 +171,8 @@ def test_nothing_but_the_vault_holds_a_true_count(make, walks, named, levels, ot
     made = make(hiding(named, walks), named=named, walks=walks)
     assert made.fault is None
     places = range(4)
-    homes = {sum(PLANTED[4 * home + work] for work in places) for home in places}
     near = {sum(PLANTED[4 * home + work] for home in places for work in places if home // 2 == work // 2)}
-    planted = set() if "sizes" in walks else set(PLANTED) | (homes | near if walks in WITH_VIEWS else set())
+    planted = set() if "sizes" in walks else set(PLANTED) | (HOMES | near if walks in WITH_VIEWS else set())
     assert planted <= made.secrets
     assert len(made.secrets) > 10
     made.assert_hidden()

@@ -9,7 +9,7 @@ import pytest
 
 from flows.planning.shares import scheme_of
 from flows.specification.sections.privacy import PrivacyKeys
-from tasks.accounting.sensitivity import ADD_REMOVE
+from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION, combined_sensitivity
 from tasks.mechanisms import MECHANISMS, mechanism_with
 from tasks.tree.order import Tree, alternate
 from tasks.tree.views import View
@@ -63,6 +63,29 @@ def test_no_unit_costs_more_than_what_is_charged(neighbours, exact, most, choice
             squares = ((changes @ counts.T) ** 2).sum(axis=1)
             found = [cost + weight * int(square) for cost, square in zip(found, squares, strict=True)]
         assert RHO * (1 - Fraction(1, 10**9)) < max(found) <= RHO
+
+
+@pytest.mark.parametrize(("neighbours", "exact"), RELATIONS)
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("leaves", range(2, 9))
+def test_a_strategy_is_charged_the_furthest_that_a_unit_moves_its_sums(leaves, most, neighbours, exact):
+    """Of everything that a unit can change in ranges of up to 8 codes, and in sums of any weights, one moves them by Δ₂² and none by more."""
+    axis = replace(axis_by(halved(leaves), "x"), is_ordered=True)
+    tree, unit = Tree((axis,), (0,) * axis.depth), {"unit": "one", "neighbours": neighbours}
+    keys = PrivacyKeys(**unit, max_records_per_unit=most, exact_records_per_unit=exact, rho=float(RHO), delta=1e-8)
+    scheme = scheme_of(keys, tree, tree, MECHANISMS["optimal_ranges"], "opendp")
+    (measured,) = scheme.allocation.measurements(RHO)
+    assert scheme.measured == (tree.depth,)
+    changes = moves(neighbours, contributions(leaves, most, exact=exact))
+    assert int(((changes @ scheme.strategy.rows.T) ** 2).sum(axis=1).max()) == measured.l2_sensitivity_squared
+    assert Fraction(measured.l2_sensitivity_squared) / (2 * Fraction(measured.sigma) ** 2) <= RHO
+    for least in (-9, 90):  # with large weights, a record that comes or goes moves the sums most
+        rows = np.random.default_rng(leaves).integers(least, least + 19, (leaves + 1, leaves))
+        found = combined_sensitivity(rows, neighbours, most, total_is_public=neighbours == SUBSTITUTION and exact)
+        moved = changes @ rows.T
+        assert int((moved**2).sum(axis=1).max()) == found.l2_squared
+        assert found.l1 >= abs(moved).sum(axis=1).max()
+        assert found.largest >= abs(moved).max()
 
 
 def test_a_level_of_only_children_is_paid_once():

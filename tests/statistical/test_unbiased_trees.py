@@ -6,8 +6,9 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tasks.accounting.sensitivity import moves_of
 from tasks.laws.gaussian import GAUSSIAN, gaussian_variance
-from tasks.laws.law import LevelNoise
+from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.frontier import taking
 from tasks.tree.order import Tree
@@ -16,6 +17,7 @@ from tasks.tree.views import Partition, View, level_view
 from tasks.unbiased.deviations import released_counts
 from tasks.unbiased.grid import round_grid
 from tasks.unbiased.least_squares import least_squares, round_prefix_sums
+from tasks.unbiased.optimum import design
 from tasks.unbiased.precisions import cascade, mean_fan_outs, uniform
 from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
 from tests.support.shapes import complete, tree_by
@@ -118,6 +120,28 @@ def test_intervals_of_ranges_cover():
     assert halved / (200 * len(ends)) < 0.75
     assert missed[0] <= 20 < 100 < missed[1]
     assert of_sets[0] / (200 * len(sets)) >= 0.89 > 0.75 > of_sets[1] / (200 * len(sets))
+
+
+@pytest.mark.parametrize("total", [None, 2048])
+def test_ranges_by_a_strategy_have_the_stated_deviations(total):
+    """Of 3,000 releases of 32 codes every range has the stated variance and no bias, and the total is met where it is public; 1.3 σ has not."""
+    tree, generator = tree_of(32), np.random.default_rng(12)
+    moves = moves_of(32, "add_remove" if total is None else "substitution", total_is_public=total is not None)
+    strategy, true = design("ranges", moves).strategy, np.full(32, 64)
+    finest, exact = LevelNoise(GAUSSIAN, 400.0), None if total is None else NO_NOISE
+    parts = [(level_view(tree, level), finest if level == 5 else None if level else exact) for level in range(6)]
+    rule = released_counts(tree, parts, CONFIDENCE, total, strategy=strategy)
+    begin, end = np.triu_indices(33, 1)
+    stated, squares = rule.with_rounding(rule.variances.of_boxes([begin], [end])), {}
+    for fudge in (1.0, 1.3):
+        draws = discrete_gaussian(generator, 400.0 * fudge, (3000, 32))
+        released = [round_grid(rule.settle({}, lambda _: strategy.rows @ true + of)) for of in draws]  # noqa: B023
+        sums = np.pad(np.array(released) - true, ((0, 0), (1, 0))).cumsum(axis=1)
+        errors = sums[:, end] - sums[:, begin]
+        squares[fudge] = (errors**2).mean(axis=0)
+        assert (abs(errors.mean(axis=0)) <= 4.5 * fudge * stated / np.sqrt(3000)).all()
+    assert squares[1.0] == pytest.approx(stated**2, rel=5 * np.sqrt(2 / 3000))
+    assert squares[1.3][stated > 0] != pytest.approx(stated[stated > 0] ** 2, rel=5 * np.sqrt(2 / 3000))
 
 
 def test_intervals_of_ranges_in_every_area_of_another_axis_cover():

@@ -27,6 +27,13 @@ GRID = {  # of both axes in an order
     "release": {"grid": ["zone", "age"]},
 }
 
+BY_AGE = {  # of ages alone
+    "input": {"table": "people.csv", "features": ["age"]},
+    "hierarchy": {"age": {"ordered": 10}},
+    "release": {"order": ["age"]},
+    "mechanism": "optimal_ranges",
+}
+
 
 def draw_people(people=600, ages=10):
     """Return people with a zone and an age."""

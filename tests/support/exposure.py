@@ -51,7 +51,7 @@ class Made:
         values = set()
         if path.suffix == ".parquet":  # whole, as a rename makes it
             for column in pq.read_table(path).columns:
-                values |= set(column.to_pylist())
+                values |= set(map(str, column.to_pylist()))
         as_bytes = any(secret.to_bytes(8, "little") in content for secret in self.secrets)
         return as_bytes or bool(self.secrets_in(f"{path} {content.decode('latin-1')} {values}"))
 

@@ -29,7 +29,7 @@ from flows.synthetic import write_ready
 from storage.database.connections import store
 from tasks.laws import samplers
 from tasks.synthesize.country import draw_country
-from tests.support.ages import GRID, PRIVACY, SPEC, draw_people, people_released
+from tests.support.ages import BY_AGE, GRID, PRIVACY, SPEC, draw_people, people_released
 from tests.support.households import LISTED, TENURE, homes_released
 from tests.support.households import PRIVACY as OF_HOME
 from tests.support.households import SPEC as HOMES
@@ -68,8 +68,13 @@ ROWS = {
     "sizes by tenure": ("group_sizes", "laplace", "add_remove", 1, "none", "none", "homes by tenure"),
     "unbiased tree with views": ("unbiased_tree", "gaussian", "add_remove", 1, "one", "none", "people"),
     "trips by mode without bias": ("unbiased_tree", "gaussian", "add_remove", 1, "one", "both", "trips by mode"),
+    "ranges of three": ("optimal_ranges", "gaussian", "substitution", 3, "none", "none", "people"),
 }
-FAMILIES = [*list(ROWS)[:14], "unbiased tree with views"]  # one of each family, of which all statements are judged
+FAMILIES = [
+    *list(ROWS)[:14],
+    "unbiased tree with views",
+    "ranges of three",
+]  # one of each family, of which all statements are judged
 # which publish the rows that stand out by themselves too
 WITH_SIGNAL = ["settled together", "unbiased tree", "grid", "sizes by tails"]
 OF_HOMES = [name for name, row in ROWS.items() if "homes" in row[TABLE]]
@@ -162,7 +167,7 @@ def _released(name, place):
     if table.startswith("trips"):
         return _trips_released(place, keys, views, land, by_mode=table != "trips")
     made = draw_people(PEOPLE + list(ROWS).index(name))  # other people in every dataset
-    keys |= GRID if family == "grid" else {"release": SPEC["release"]}
+    keys |= {"grid": GRID, "optimal_ranges": BY_AGE}.get(family, {"release": SPEC["release"]})
     keys["release"] = keys["release"] | {"formats": ["parquet", "csv", "xlsx"]} | rows | _VIEWS.get((views, table), {})
     return people_released(place, made, expected_total=10 * PEOPLE, **keys)
 

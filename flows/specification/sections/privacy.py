@@ -20,6 +20,8 @@ _BY_KEY = {
 }
 SPLIT_TAGS = {_BY_NAME, _BY_LIST, _BY_VIEW, *_BY_KEY.values()}
 
+_MOST_RANGES = 4096  # that a workload may list
+
 OF_AN_ORDER = ("ranges", "prefix")  # workloads that only an ordered axis has
 
 
@@ -81,10 +83,14 @@ class Workload(Keys):
 
     Attributes:
         workload: ranges of an ordered axis, prefix (ranges from its first code on), nodes of the tree, or its leaves. The shares
-            minimise the mean variance of all these questions.
+            minimise the mean variance of all these questions. With mechanism optimal_ranges ranges, prefix, or a list of ranges
+            such as [18..24, 25..64].
     """
 
-    workload: Literal["ranges", "prefix", "nodes", "leaves"]
+    workload: (
+        Annotated[Literal["ranges", "prefix", "nodes", "leaves"], Tag(_BY_NAME)]
+        | Annotated[list[Text], Field(min_length=1, max_length=_MOST_RANGES), Tag(_BY_LIST)]
+    ) = Field(discriminator=Discriminator(_kind_of_split))
 
 
 class Targets(Keys):

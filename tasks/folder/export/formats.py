@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from storage.errors import SpecError
 from storage.releases.register import REPORT
-from storage.releases.terms import Format
+from storage.releases.terms import DENSE, Format
 from storage.tables import SIGNAL, files_there, level_csv
 from tasks.folder.export import maps, matrices, sdmx, workbook
 from tasks.folder.export.tables import PublishedTable, PublishedTables
@@ -21,6 +21,7 @@ from tasks.format.manifest import Manifest
 from tasks.format.metadata import METADATA, SDMX, CsvFile, csv_file, metadata_text
 from tasks.format.noisy_counts import CODEBOOK, FOLDER
 from tasks.format.published_tree import BOUNDARIES, DERIVED
+from tasks.format.strategy import STRATEGY
 from tasks.tree.order import Tree
 
 _FIELD = "release.formats"
@@ -256,6 +257,8 @@ def unknown_files(folder: Path, manifest: Manifest) -> list[str]:
     if manifest.records in {"csv", "parquet"}:
         known.add(f"records.{manifest.records}")
     elsewhere = {kind.files.partition("/")[0] for kind in KINDS.values()} | {NAMES, BOUNDARIES}
+    if manifest.covariance == DENSE:
+        known.add(STRATEGY)
     if manifest.noisy_counts:
         names = [f"level_{of.level}" for of in manifest.levels] + [f"view_{view.name}" for view in manifest.views]
         known |= {CODEBOOK, *(f"{FOLDER}/{name}.parquet" for name in names)}

@@ -32,6 +32,7 @@ from tasks.format.manifest import LedgerHead, Manifest, SealEntry, entry_fields
 from tasks.format.metadata import METADATA
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.published_tree import BOUNDARIES, names_path, shapes_path
+from tasks.format.strategy import write_strategy
 from tasks.format.tables import LevelTables, SlicedRows, slices, write_level, write_parquet
 from tasks.pages.explorer.page import EXPLORER, explorer
 from tasks.pages.facts import Collector
@@ -46,6 +47,7 @@ from tasks.released.sources.published import FolderSource
 from tasks.tree.job import job_of, names_of, shapes_of, tree_of
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axes
+from tasks.unbiased.dense import Strategy
 from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind
 from tasks.words.areas import GEOMETRY, Names, Shapes, geo_metadata, name_column
 from tasks.work.capacity import cores, memory_of
@@ -83,6 +85,8 @@ def publish(release_id: str) -> bool:
         ordered = ordered_axes(release.terms.published_spec)
         collector = Collector(tree, release.levels, ordered, names=names, shapes=shapes)
         formulas = formulas_in(tree, names)
+        if release.terms.strategy:
+            write_strategy(beside, Strategy.from_text(release.terms.strategy).rows)
         with ThreadPoolExecutor(2) as threads, ThreadPoolExecutor(1) as storing:
             stored = list[Future[None]]()
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from storage.releases.terms import DENSE
 from storage.tables import HIGH, LOW, NOISY, SIZE
 from tasks.released.boxes import Boxes
 from tasks.released.estimate import Estimate, Measured
@@ -27,8 +28,10 @@ class Sums:
         self._parts, self._walked = set[int](), 0
 
     def of_table(self, boxes: Boxes, count: IntArray) -> dict[str, Any]:
-        """Return what a table of all its cells says for sums over them: `measured` of its cells, or the ends of all `ranges` of sizes."""
+        """Return what a table of all its cells says for sums over them: `measured` of its cells, or the ends of all `ranges` of sizes, or by a strategy."""
         measured, size = self._estimate.measured(boxes), self._estimate.folder.tree.number_of(SIZE)
+        if self._estimate.source.covariance == DENSE:
+            size = 0  # its one axis
         if measured and _most_draws(measured) > _MOST_DRAWS:
             measured = None
         return {

@@ -11,6 +11,7 @@ import polars as pl
 from pydantic import ValidationError
 
 from storage.errors import StoreError, UsageError
+from storage.releases.terms import DENSE
 from storage.tables import NOISY
 from tasks.format.entries import LevelEntry
 from tasks.format.manifest import Manifest
@@ -26,11 +27,13 @@ from tasks.format.published_tree import (
     tree_of_codebook,
     tree_of_spec,
 )
+from tasks.format.strategy import STRATEGY, read_strategy
 from tasks.released.boxes import level_of
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axes
 from tasks.tree.views import Derived
+from tasks.unbiased.dense import Strategy
 from tasks.words.areas import Names, Shapes
 
 
@@ -63,6 +66,21 @@ class PublishedFolder:
         return self.manifest.noisy_counts or (
             bool(self.manifest.covariance) and tree_of_spec(self.manifest) is not None
         )
+
+    @cached_property
+    def strategy(self) -> Strategy | None:
+        """What was measured of a single axis in place of the counts of its leaves; None where counts were.
+
+        Raises:
+            StoreError: it is missing, or no strategy.
+        """
+        if self.manifest.covariance != DENSE:
+            return None
+        try:
+            with _as_published(self.path):
+                return Strategy(read_strategy(self.path))
+        except ValueError as fault:
+            raise StoreError(f"{STRATEGY}: {fault}", field="FOLDER") from None
 
     @cached_property
     def derived(self) -> dict[str, Derived]:

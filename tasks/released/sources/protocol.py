@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from storage.errors import TrellisError
-from storage.releases.terms import GRID, VIEWS, Covariance, Intervals
+from storage.releases.terms import DENSE, GRID, VIEWS, Covariance, Intervals
 from tasks.format.entries import LevelEntry
 from tasks.format.tables import Rows
 from tasks.released.sources.rows_kept import WalkedRows
@@ -13,6 +13,7 @@ from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, expand, nodes_above, root_of
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
+from tasks.unbiased.dense import Strategy
 from tasks.uncertainty.intervals import Margins
 
 
@@ -63,6 +64,10 @@ class Source(Protocol):
         """The exact count of everything; None where it is not published exactly."""
         return int(self.nodes(0).counts[0]) if self.parts[0].is_exact else None
 
+    @property
+    def strategy(self) -> Strategy | None:
+        """What was measured of a single axis in place of the counts of its leaves; None where counts were."""
+
     def nodes(self, level: int) -> Rows:
         """Return the released nodes of a level in the order of their codes."""
 
@@ -105,7 +110,7 @@ class Source(Protocol):
 def measured_cells(source: Source, number: int) -> Iterator[Sequence[IntArray]]:
     """Yield the areas of all cells of a level or view, per axis, in the order in which they were measured, in parts."""
     tree = source.tree
-    if source.is_together or source.covariance in {GRID, VIEWS}:
+    if source.is_together or source.covariance in {GRID, VIEWS, DENSE}:
         yield source.partition(number).cells().areas
     elif number:
         yield from (expand(tree, above).areas for above in nodes_above(tree, number, CHUNK_CELLS))

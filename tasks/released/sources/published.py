@@ -37,6 +37,7 @@ from tasks.tree.frontier import CHUNK_CELLS, locate
 from tasks.tree.keys import all_differ, packed
 from tasks.tree.order import Tree
 from tasks.tree.views import View
+from tasks.unbiased.dense import Strategy
 from tasks.uncertainty.intervals import NO_CAP, Margins
 from tasks.work.capacity import side_by_side
 
@@ -75,6 +76,11 @@ class FolderSource(Source):
         # ordered axes have all areas
         axes = [self.folder.ordered.get(name) or self._axis(name) for name in self.folder.axes]
         return Tree(tuple(axes), self.folder.steps)
+
+    @property
+    def strategy(self) -> Strategy | None:
+        """What was measured of a single axis in place of the counts of its leaves."""
+        return self.folder.strategy
 
     def view_of(self, entry: LevelEntry) -> View:
         """Return a level or view as it was measured."""

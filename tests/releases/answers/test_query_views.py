@@ -228,9 +228,6 @@ def test_codes_that_are_none_are_refused(folder, codes, said):
 OF_ITS_OWN: dict[str, dict[str, Any]] = {  # without noise, or with what no release of the library has
     "total": {"mechanism": "unbiased_tree", "privacy": PRIVACY | {"neighbours": "substitution"}},
     "without noisy counts": {"mechanism": "hierarchical", "release": {"order": ["zone", "age"], "noisy_counts": False}},
-    "pruned": {**EXACT, "mechanism": "inftda_reconciled"},
-    "views": {**EXACT, "mechanism": "inftda", "release": {"order": ["zone", "age"], "views": "margins"}},
-    "settled without the total": {**EXACT, "mechanism": "cbdp", "release": {"order": ["zone", "age"], "views": {"ages": {"age": "age"}}}},
     "made": {**EXACT, "release": {"order": ["zone", "age"], "finest": {"age": "age_2"}}},
 }  # fmt: skip
 BRANCHED = {"hierarchy": {"zone": {"values": ["n", "s"]}, "age": {"ordered": 10, "branching": 3}}}
@@ -269,19 +266,6 @@ def one_of(found, **where):
     """Return the answer to a question."""
     (row,) = found.query(**where).to_dicts()
     return row
-
-
-@pytest.mark.parametrize("name", ["pruned", "views", "settled without the total"])
-def test_a_range_without_noise_is_the_truth(releases, name):
-    """Every range of ages, in a zone and in all, counts its people, inside its interval."""
-    found = releases(name)
-    for first, last in combinations_with_replacement(range(10), 2):
-        row = one_of(found, age=f"{first}..{last}")
-        assert row["count"] == truth(found, first, last)
-        assert row["low"] <= row["count"] <= row["high"]
-        assert "sd" not in row
-    row = one_of(found, age="2..6", zone="n")
-    assert row["count"] == truth(found, 2, 6, "n")
 
 
 def dense_deviation(found, inside):

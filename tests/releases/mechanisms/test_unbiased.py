@@ -3,8 +3,9 @@
 Their deviations are stated, `verify` finds what does not follow, and what does not fit is refused.
 """
 
-import math
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -12,16 +13,21 @@ import pytest
 
 from flows.api import open_release
 from flows.planning.plan import make_plan
+from flows.run.reservation import reserved_release
 from flows.specification.file import load_spec
 from flows.trials.comparison import make_comparison
+from flows.trials.in_memory import try_release
 from storage.errors import SpecError
+from storage.ledger.books import reserved_charges
 from tasks.folder.verify.folder import verify
 from tasks.format.published_tree import tree_of_spec
+from tasks.unbiased.dense import Strategy
 from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE
-from tasks.unbiased.variance import ROUNDING_VARIANCE
-from tests.support.ages import PRIVACY, SPEC, draw_people, people_released
+from tasks.unbiased.optimum import gram
+from tests.support.ages import BY_AGE, PRIVACY, SPEC, draw_people, people_released
 from tests.support.comparisons import answer_of
-from tests.support.folders import changed, stated, table_of
+from tests.support.folders import changed, stated
+from tests.support.passes import try_spec
 from tests.support.shapes import incidences, tree_by
 from tests.support.spec import spec_in
 
@@ -57,30 +63,6 @@ def write(tmp_path, own_home):
         return spec_in(tmp_path, spec)
 
     return written
-
-
-@pytest.mark.parametrize("neighbours", ["add_remove", "substitution"])
-def test_levels_state_their_deviations(released, neighbours):
-    """A public total is met and has none; cascade has one deviation for all, zeros and negative counts included."""
-    found = released(privacy=PRIVACY | {"neighbours": neighbours})
-    manifest = found.manifest
-    totals = {int(table_of(found.folder, of.level)["count"].sum()) for of in manifest.levels}
-    assert len(totals) == 1
-    assert manifest.covariance == "tree"
-    assert manifest.waived == ["counts_positive"]
-    assert manifest.levels[-1].nonzero <= 20
-    deviations = [entry.deviations for entry in manifest.levels]
-    if neighbours == "substitution":
-        assert totals == {600}
-        assert (deviations[0].least, deviations[0].most) == (0, 0)
-        assert manifest.unprotected
-    else:
-        root = manifest.levels[0]
-        least, most = min(of.least for of in deviations), max(of.most for of in deviations)
-        assert most / least < 1.2  # equal where all fan-outs of a level are
-        assert deviations[0].most < math.sqrt(root.sigma**2 + ROUNDING_VARIANCE)
-    for entry in manifest.levels:
-        assert (entry.sigma > 0) == (entry.level > 0 or neighbours == "add_remove")
 
 
 def test_targets_replace_epsilon(released):
@@ -121,6 +103,11 @@ LIES = [
     ("grid", changed("views/age.parquet", higher), "does not have the intervals that follow from the noise"),
     ("grid", changed("views/age_1.parquet", one_more), "does not add up the counts of the finest level"),
     ("grid", stated(lambda of: of["views"][0]["deviations"].update(most=1.01 * of["views"][0]["deviations"]["most"])), "does not have the deviations that the manifest states"),
+    ("ranges of three", changed("noisy_counts/level_4.parquet", moved([90_000])), "is not what the noisy counts are settled to"),
+    ("ranges of three", changed("strategy.parquet", pl.DataFrame.reverse), "is not what the noisy counts are settled to"),
+    ("ranges of three", changed("strategy.parquet", lambda of: of.head(9)), "rows must be at least as many as leaves"),
+    ("ranges of three", stated(lambda of: of["levels"][4].update(sigma=0.9 * of["levels"][4]["sigma"])), "a variance that does not follow from the manifest's sigma"),
+    ("ranges of three", stated(lambda of: of.update(covariance="tree")), "strategy.parquet is no file of this release"),
     ("grid", stated(lambda of: of.update(covariance="tree")), "covariance must be grid where"),
 ]  # fmt: skip
 
@@ -183,6 +170,20 @@ CASES_REFUSED = [
     (TREE | {"privacy": PRIVACY | SUBSTITUTION, "hierarchy": ONE_CODE}, "hierarchy must leave something to measure"),
     (TREE | {"hierarchy": MANY}, "must leave at most 100,000,000 leaves with mechanism unbiased_tree"),
     (TREE | {"hierarchy": NO_ORDER} | OF_WORK["ranges"], "needs an ordered axis"),
+    (
+        TREE | {"privacy": PRIVACY | {"split": {"workload": ["0..3"]}}},
+        "only mechanism optimal_ranges takes a list of ranges",
+    ),
+    ({"mechanism": "optimal_ranges"}, "optimal_ranges needs a single axis, whose codes have an order, got zone, age"),
+    (BY_AGE | {"privacy": PRIVACY | {"accountant": "pld"}}, "the exact law of such a combination"),
+    (
+        BY_AGE | {"privacy": PRIVACY | {"split": "cascade"}},
+        "privacy.split must be {workload: ranges}, {workload: prefix} or",
+    ),
+    (BY_AGE | {"privacy": PRIVACY | {"split": {"workload": ["3..1"]}}}, "must list ranges FIRST..LAST of codes of age"),
+    (BY_AGE | {"privacy": PRIVACY | {"distinct": "age"}}, "privacy.distinct must be left out"),
+    (BY_AGE | {"hierarchy": {"age": {"ordered": 3000}}}, "at most 2,048 leaves with mechanism optimal_ranges"),
+    (BY_AGE | {"release": {"order": ["age"], "views": {"young": {"age": "age_1"}}}}, "release.views must be left out"),
     (GRID | {"mechanism": "inftda_reconciled"}, "release.grid needs a mechanism that measures every node"),
     (GRID | {"release": {"grid": ["zone"]}}, "release.grid must name two features"),
     (GRID | {"release": {"grid": ["zone", "age"], "order": ["zone", "age"]}}, "release.order must be left out"),
@@ -241,6 +242,33 @@ def test_the_deviation_of_a_rectangle_follows_from_the_manifest(released, librar
     check_deviation(found)
     ends = [found.query(zone="e..s", age="2..6", simultaneous=both).row(0, named=True) for both in (True, False)]
     assert ends[0]["low"] < ends[1]["low"] <= ends[1]["high"] < ends[0]["high"]
+
+
+def test_ranges_that_are_named_are_the_most_exact(write):
+    """Each workload is answered best by what is measured for it; the plan says how exact ranges are, and how near to the optimum."""
+    splits, named = {"ranges": "ranges", "prefix": "prefix", "named": ["2..4", "7"]}, ((2, 5), (7, 8))
+    found = {name: [] for name in splits}
+    for split in splits.values():
+        privacy = PRIVACY | {"split": {"workload": split}}
+        plan = make_plan(load_spec(write(**BY_AGE, privacy=privacy)))
+        covariance = plan.scheme.released(plan.guarantee.noises).variances.covariance
+        mean, worst, gap = plan.scheme.ranges(plan.guarantee.noises)
+        assert -1e-9 < gap < 0.01
+        assert 0 < mean < worst
+        for name, workload in (("ranges", "ranges"), ("prefix", "prefix"), ("named", named)):
+            found[name].append(float((gram(workload, 10) * covariance).sum()))
+    for number, of in enumerate(found.values()):
+        assert of[number] == min(of) < 0.999 * max(of)
+
+
+def test_a_strategy_that_costs_more_than_is_charged_is_not_drawn(write):
+    """Whatever the ledger is told, the columns that are measured are those that are compared with the charge."""
+    plan, table, _ = try_spec(write(**BY_AGE))
+    release = reserved_release(plan, "one", Path())
+    rows = Strategy.from_text(release.terms.strategy).rows
+    release = replace(release, terms=replace(release.terms, strategy=Strategy(rows + np.eye(10, dtype=np.int64)).text))
+    with pytest.raises(ValueError, match="exceeds the level's share"):
+        try_release(table, release, reserved_charges("one", release.parts), plan.mechanism, None)
 
 
 @pytest.mark.parametrize("keys", [GRID, {"release": SPEC["release"] | {"views": {"ages": {"age": "age"}}}}])
