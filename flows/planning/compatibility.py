@@ -196,7 +196,7 @@ def _faults_of_split(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         )
 
 
-def _faults_of_grid(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
+def _faults_of_grid(mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield what a release of all pairs of levels of two axes cannot have."""
     if not mechanism.is_unbiased:
         able = _able(lambda of: of.is_unbiased)
@@ -205,18 +205,12 @@ def _faults_of_grid(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             f"needs a mechanism that measures every node ({able}), got {mechanism.name}.",
             hint="Choose mechanism: unbiased_tree, or name the features in release.order.",
         )
-    if isinstance(spec.privacy.split, Targets):
-        yield wrong_key(
-            "privacy.split.targets",
-            "must be left out with release.grid: they are for the levels of one tree.",
-            hint="Give epsilon, and a split such as {workload: ranges}.",
-        )
 
 
 def _faults_of_views(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield what a release with views cannot have, or one of a mechanism that needs them lacks."""
     if spec.release.grid:
-        yield from _faults_of_grid(spec, mechanism)
+        yield from _faults_of_grid(mechanism)
         return
     if mechanism.cells == "views" and not spec.views:
         yield wrong_key(

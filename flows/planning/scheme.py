@@ -447,14 +447,14 @@ def promised_levels(keys: PrivacyKeys, whole: Tree) -> tuple[int, ...]:
     return whole.axis_levels(level or 0)
 
 
-def released_level(tree: Tree, name: str, field: str) -> int:
-    """Return the level that a key of the spec names.
+def released_level(tree: Tree, name: str, field: str, *others: str) -> int:
+    """Return the level that a key of the spec names; a message lists the other names that the key may have.
 
     Raises:
         SpecError: no released level has that name.
     """
     level = tree.level_named(name)
     if level is None:
-        names = dict.fromkeys(name for axis in tree.axes for name in axis.level_names)
+        names = dict.fromkeys([*(name for axis in tree.axes for name in axis.level_names), *others])
         raise wrong_key(field, f"must be one of the released levels {', '.join(names)}, got {name}.")
     return level

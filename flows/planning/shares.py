@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256
+from itertools import product
 from time import monotonic
 from typing import NamedTuple
 
@@ -16,11 +17,12 @@ from numpy.typing import NDArray
 
 from flows.planning.scheme import Scheme, measured_scheme, released_level
 from flows.specification.rules import wrong_key
-from flows.specification.sections.privacy import Finest, Geometric, Minimise, PrivacyKeys, Targets, Workload
+from flows.specification.sections.privacy import TOTAL, Finest, Geometric, Minimise, PrivacyKeys, Targets, Workload
 from flows.specification.sections.views import LEAVES, TREE
 from storage.errors import SpecError
 from storage.machine.files import beside
 from storage.machine.home import place_of_home
+from storage.tables import column_name
 from tasks.accounting.allocation import Allocation, finest, geometric, shares_of, uniform
 from tasks.accounting.sensitivity import joint_part, moves_of
 from tasks.laws.law import NO_NOISE, Law
@@ -31,11 +33,13 @@ from tasks.tree.order import Tree
 from tasks.tree.ordered import RANGE
 from tasks.tree.views import Partition, View, every_level
 from tasks.unbiased.dense import Strategy
+from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE
 from tasks.unbiased.optimum import Design, Ranges, design
 from tasks.unbiased.precisions import (
     cascade,
     costs_of,
     for_targets,
+    for_targets_of_pairs,
     for_workload,
     mean_fan_outs,
     most_fan_outs,
@@ -84,7 +88,8 @@ def _tree_split(scheme: Scheme) -> TreeSplit | None:
                 " share follows from one target.",
                 hint="Give epsilon, and weights such as split: {tree: 4, by_mode: 1}; plan states the deviations.",
             )
-        for_all = for_targets(_variances(split, tree), tree, squares, is_either=is_either)
+        of_levels = {level: most for (level,), most in _variances(split, scheme).items()}
+        for_all = for_targets(of_levels, tree, squares, is_either=is_either)
         to_targets = _split_by_precision(for_all, squares)
         together = joint_part(
             to_targets.shares[0] if is_either and not to_targets.measured[0] else Fraction(0), Fraction(1)
@@ -97,23 +102,39 @@ def _tree_split(scheme: Scheme) -> TreeSplit | None:
 def _grid_split(scheme: Scheme, split: object) -> TreeSplit:
     """Return the split of a grid: each pair of levels has the product of the precisions that the rule gives to the two levels.
 
-    For a workload these are the best of all such products under add_remove, since cost and mean variance are products too.
+    For a workload these are the best of all such products under add_remove, since cost and mean variance are products too; for targets
+    they are those of least cost.
+
+    Raises:
+        SpecError: the split is no such rule, or a target is of no pair or smaller than rounding allows, or a unit moves pairs by different numbers.
     """
-    tree, of_axes = scheme.tree, list[FloatArray]()
-    for axis in tree.axes:
-        side = Tree((axis,), (0,) * axis.depth)
-        precisions = _by_rule(split, side, [1] * (side.depth + 1))
-        if precisions is None:
-            raise wrong_key(
-                "privacy.split",
-                f"must be a rule for both axes with release.grid: {', '.join(SPLITS)} or {{workload: …}}.",
-            )
-        of_axes.append(precisions)
+    tree = scheme.tree
+    sides = [Tree((axis,), (0,) * axis.depth) for axis in tree.axes]
     parts = [*every_level(tree), *scheme.views]
     exact = int(scheme.keys.total_is_public)
     squares = [0 if part.number < exact else scheme.sensitivity(part.number).l2_squared for part in parts]
-    products = [math.prod(of[level] for of, level in zip(of_axes, part.axis_levels, strict=True)) for part in parts]
-    return _split_by_precision(np.array(products), squares)
+    if isinstance(split, Targets):
+        if len({*squares}) > 1:
+            raise wrong_key(
+                "privacy.split.targets",
+                "must be left out with release.grid unless neighbours is add_remove and distinct is left out: only where a unit moves all"
+                " pairs of levels equally far is the cost a product of one per axis, of which the least is known.",
+                hint="Give epsilon, and a split such as {workload: ranges}; plan states the deviations.",
+            )
+        of_axes = for_targets_of_pairs(_variances(split, scheme), sides)
+    else:
+        of_rule = (_by_rule(split, side, [1] * (side.depth + 1)) for side in sides)
+        of_axes = [precisions for precisions in of_rule if precisions is not None]
+    if not of_axes:
+        raise wrong_key(
+            "privacy.split",
+            f"must be a rule for both axes with release.grid: {', '.join(SPLITS)}, {{workload: …}} or {{targets: …}}.",
+        )
+    products = np.array(
+        [math.prod(of[level] for of, level in zip(of_axes, part.axis_levels, strict=True)) for part in parts]
+    )
+    found = _split_by_precision(products, squares)
+    return found._replace(rho=Fraction(twice_rho(products, squares)) / 2) if isinstance(split, Targets) else found
 
 
 def _by_rule(split: object, tree: Tree, squares: Sequence[int], *, is_either: bool = False) -> FloatArray | None:
@@ -142,20 +163,47 @@ def _split_by_precision(precisions: FloatArray, squares: Sequence[int]) -> TreeS
     return TreeSplit(measured, shares_of(costs_of(precisions, squares)))
 
 
-def _variances(split: Targets, tree: Tree) -> dict[int, float]:
-    """Return the most variance of an estimate, before it is rounded, by the level of each target."""
-    variances = dict[int, float]()
+def _variances(split: Targets, scheme: Scheme) -> dict[tuple[int, ...], float]:
+    """Return the most variance of an estimate, before it is rounded, by the level of each target, or the pair of levels of a grid."""
+    variances = dict[tuple[int, ...], float]()
+    rounding = GRID_ROUNDING_VARIANCE if scheme.is_grid else ROUNDING_VARIANCE
     for name, deviation in split.targets.items():
         field = f"privacy.split.targets.{name}"
-        level = released_level(tree, name, field)
-        if deviation**2 <= ROUNDING_VARIANCE:
-            least = ROUNDING_VARIANCE**0.5
+        levels = _pair_targeted(scheme, name, field) if scheme.is_grid else (_level_targeted(scheme, name, field),)
+        if deviation**2 <= rounding:
             raise wrong_key(
                 field,
-                f"must be > {least:.2f} records, which whole counts may differ by without any noise, got {deviation:g}.",
+                f"must be > {rounding**0.5:.2f} records, which whole counts may differ by without any noise, got {deviation:g}.",
             )
-        variances[level] = min(deviation**2 - ROUNDING_VARIANCE, variances.get(level, math.inf))
+        variances[levels] = min(deviation**2 - rounding, variances.get(levels, math.inf))
     return variances
+
+
+def _level_targeted(scheme: Scheme, name: str, field: str) -> int:
+    """Return the level of a tree that a target names; a level that the spec calls `total` goes before the total."""
+    if name != TOTAL or scheme.tree.level_named(TOTAL) is not None:
+        return released_level(scheme.tree, name, field, TOTAL)
+    if scheme.keys.total_is_public:
+        raise wrong_key(field, "must be left out where the total is public: it is published exactly.")
+    return 0
+
+
+def _pair_targeted(scheme: Scheme, name: str, field: str) -> tuple[int, ...]:
+    """Return the pair of levels of a grid whose table has the name of a target; the total is not of any axis."""
+    of_axes = [
+        ["", *(column_name(axis.name, level, {f"{axis.name}_"}) for level in axis.level_names)]
+        for axis in scheme.tree.axes
+    ]
+    pairs = {
+        "_by_".join(filter(None, names)) or TOTAL: pair
+        for names, pair in zip(product(*of_axes), product(*(range(len(of)) for of in of_axes)), strict=True)
+    }
+    if name not in pairs:
+        one, two = (", ".join(of[1:]) for of in of_axes)
+        raise wrong_key(
+            field, f"must be {TOTAL}, one of {one}, one of {two}, or ONE_by_OTHER for a pair of them, got {name}."
+        )
+    return pairs[name]
 
 
 def scheme_of(

@@ -12,6 +12,7 @@ from its subtree. Precisions are >= 0, so :math:`u_l = w_l / (b_1 \cdots b_l)` n
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -134,25 +135,67 @@ def for_targets(
     finest = max(most, default=-1)
     if not 0 <= finest <= tree.depth or min(most) < 0 or not all(variance > 0 for variance in most.values()):
         raise ValueError(f"targets must be variances > 0 of levels from 0 to {tree.depth}, got {dict(most)}.")
-    most = {tree.depth: most[finest], **most}
-    fan_outs, costs, levels = mean_fan_outs(tree), np.asarray(squares, dtype=np.float64), np.array(list(most))
-    own = np.append(True, fan_outs > 1)
-    per_inverse = _per_inverse(fan_outs[own[1:]], is_exact=not costs[0])[np.cumsum(own)[levels] - 1]
-    bounds = np.array(list(most.values()))
+    bounds: dict[tuple[int, ...], float] = {
+        (level,): variance for level, variance in {tree.depth: most[finest], **most}.items()
+    }
 
     def cheapest(of: FloatArray) -> FloatArray:
-        aims = bounds
-        for _ in range(_ROUNDS):  # the means of uneven fan-outs may give a worst node more than its bound
-            w = _least_cost(per_inverse / aims[:, None], of[own], fan_outs[own[1:]])
-            precisions, meant = _precisions(w, fan_outs), per_inverse @ (1 / w)
-            of_levels = tree_variances(tree, _with_exact(precisions, of)).levels
-            worst = np.array([of_levels[level].most for level in levels])
-            if np.allclose(worst, meant, rtol=_SAME, atol=0):
-                break
-            aims = bounds * np.divide(meant, worst, out=np.ones_like(worst), where=worst > 0)
-        return precisions * float((worst / bounds).max())
+        return _cheapest(bounds, [tree], [of])[0]
 
+    costs = np.asarray(squares, dtype=np.float64)
     return cheapest(_at_balance(cheapest, costs) if is_either else costs)
+
+
+def for_targets_of_pairs(most: Mapping[tuple[int, ...], float], trees: Sequence[Tree]) -> list[FloatArray]:
+    r"""Return precisions p and q of the levels of two trees whose products cost least among those that keep the variances of some pairs.
+
+    The nodes of levels k and l have the variance :math:`V_k V'_l`, and all pairs cost :math:`\sum_k p_k \sum_l q_l`. The cost of a tree is
+    :math:`w_0 + \sum_l (1 - 1 / b_l) w_l`, so that cost, variances and the bounds :math:`p_l \ge 0`, which are
+    :math:`w_{l + 1} \le b_{l + 1} w_l`, are sums of products of powers of w with weights >= 0: a geometric programme, which is
+    convex in the logarithms. So what satisfies the conditions of the optimum is the optimum. To alternate between the trees does not
+    find it: all targets that are reached keep both where they are.
+
+    Args:
+        most: by levels of the two, the largest variance that any of their pairs of nodes may have, > 0, records squared. If
+            the pair of the finest levels has none, it takes the largest.
+    Returns:
+        p and q, float64, shapes (T + 1,). The cost is the least where all nodes of a level have equally many children; elsewhere the worst pair
+        meets its target too.
+    Raises:
+        ValueError: no pair has a target, one is not above 0, or there is no such pair.
+    Source:
+        Boyd, Kim, Vandenberghe and Hassibi (2007), A tutorial on geometric programming.
+    """
+    finest = tuple(tree.depth for tree in trees)
+    is_pair = all(0 <= level <= depth for pair in most for level, depth in zip(pair, finest, strict=True))
+    if not (most and is_pair and all(variance > 0 for variance in most.values())):
+        raise ValueError(f"targets must be variances > 0 of pairs of levels up to {finest}, got {dict(most)}.")
+    return _cheapest({finest: max(most.values()), **most}, trees, [np.ones(depth + 1) for depth in finest])
+
+
+def _cheapest(
+    most: Mapping[tuple[int, ...], float], trees: Sequence[Tree], costs: Sequence[FloatArray]
+) -> list[FloatArray]:
+    """Return, for each tree, the precisions with which products of the trees' variances keep their bounds, at the least product of costs."""
+    fan_outs, bounds = [mean_fan_outs(tree) for tree in trees], np.array(list(most.values()))
+    levels, sides = np.array(list(most)).T, list[_Side]()
+    for of_tree, cost, at in zip(fan_outs, costs, levels, strict=True):
+        own = np.append(True, of_tree > 1)
+        per_inverse = _per_inverse(of_tree[own[1:]], is_exact=not cost[0])[np.cumsum(own)[at] - 1]
+        sides.append(_Side(per_inverse, cost[own], of_tree[own[1:]]))
+    aims = bounds
+    for _ in range(_ROUNDS):  # the means of uneven fan-outs may give a worst node more than its bound
+        best = _least_cost([sides[0]._replace(per_inverse=sides[0].per_inverse / aims[:, None]), *sides[1:]])
+        precisions = [_precisions(w, of_tree) for w, of_tree in zip(best, fan_outs, strict=True)]
+        meant, worst = np.ones_like(bounds), np.ones_like(bounds)
+        for w, side, tree, of, cost, at in zip(best, sides, trees, precisions, costs, levels, strict=True):
+            of_levels = tree_variances(tree, _with_exact(of, cost)).levels
+            meant *= side.per_inverse @ (1 / w)
+            worst *= [of_levels[level].most for level in at]
+        if np.allclose(worst, meant, rtol=_SAME, atol=0):
+            break
+        aims = bounds * np.divide(meant, worst, out=np.ones_like(worst), where=worst > 0)
+    return [precisions[0] * float((worst / bounds).max()), *precisions[1:]]
 
 
 def _at_balance(best: Callable[[FloatArray], FloatArray], costs: FloatArray) -> FloatArray:
@@ -281,25 +324,38 @@ def _per_inverse(fan_outs: FloatArray, *, is_exact: bool) -> FloatArray:
     return np.tril(own * (nodes / nodes[:, None]) ** 2)
 
 
-def _least_cost(per_inverse: FloatArray, costs: FloatArray, fan_outs: FloatArray) -> FloatArray:
-    r"""Return the w of least cost with which no target is exceeded.
+class _Side(NamedTuple):
+    """A tree of which targets are about a product of variances.
 
-    For multipliers λ of the targets the w of least cost is that of a workload. Its ratios :math:`V_k` of variances to targets are the
-    gradient of a concave function of λ, whose maximum has :math:`\lambda_k V_k = \lambda_k`; the fixed point of that is sought. The cost
-    is within :math:`\max V \sum \lambda / \sum \lambda V` of the least.
-
-    Args:
-        per_inverse: what 1 / w of each level adds to the variance of each level with a target, as a share of that target; float64,
-            shape (targets, levels).
+    Attributes:
+        per_inverse: what 1 / w of each level adds to the variance of the level of each target, float64, shape (targets, levels).
         costs: as in `_least_error`.
         fan_outs: likewise.
     """
-    multipliers = np.ones(len(per_inverse))
+
+    per_inverse: FloatArray
+    costs: FloatArray
+    fan_outs: FloatArray
+
+
+def _least_cost(sides: Sequence[_Side]) -> list[FloatArray]:
+    r"""Return the w of each tree, of the least product of costs, with which no product of variances is above 1.
+
+    For multipliers λ of the targets, and given the others, the w of least cost is that of a workload. The products V of variances are the
+    gradient of a concave function of λ, whose maximum has :math:`\lambda_k V_k = \lambda_k`; the fixed point of that is sought. The cost is
+    within :math:`\max V \sum \lambda / \sum \lambda V` of the least, once each w is the best given the others.
+    """
+    targets = len(sides[0].per_inverse)
+    multipliers, variances, best = np.ones(targets), np.ones((len(sides), targets)), [np.ones(0)] * len(sides)
     for _ in range(_STEPS):
-        w = _least_error(multipliers @ per_inverse, costs, fan_outs)
-        ratios = per_inverse @ (1 / w)
-        if ratios.max() * multipliers.sum() <= (1 + _GAP) * (multipliers @ ratios):
+        before = variances.copy()
+        for number, (per_inverse, costs, fan_outs) in enumerate(sides):
+            others = np.delete(variances, number, axis=0).prod(axis=0)
+            best[number] = _least_error((multipliers * others) @ per_inverse, costs, fan_outs)
+            variances[number] = per_inverse @ (1 / best[number])
+        ratios = variances.prod(axis=0)
+        is_joint = len(sides) == 1 or np.allclose(variances, before, rtol=_SAME, atol=0)
+        if is_joint and ratios.max() * multipliers.sum() <= (1 + _GAP) * (multipliers @ ratios):
             break
         multipliers *= ratios
-    least: FloatArray = w * ratios.max()
-    return least
+    return [best[0] * ratios.max(), *best[1:]]

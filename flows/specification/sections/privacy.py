@@ -22,6 +22,8 @@ SPLIT_TAGS = {_BY_NAME, _BY_LIST, _BY_VIEW, *_BY_KEY.values()}
 
 _MOST_RANGES = 4096  # that a workload may list
 
+TOTAL = "total"  # what `split.targets` calls level 0, if no other level has that name
+
 OF_AN_ORDER = ("ranges", "prefix")  # workloads that only an ordered axis has
 
 
@@ -97,8 +99,10 @@ class Targets(Keys):
     """The errors to reach, in place of a budget: the release spends as little as they need.
 
     Attributes:
-        targets: The most standard deviation of a released count, in records, by the name of a level. Levels above without a
-            target are free. The finest level takes the target of the nearest level above that has one.
+        targets: The most standard deviation of a released count, in records, by the name of a level; `total` is everything
+            together, if no level is called so. Levels above without a target are free. The finest level takes the target of the
+            nearest level above that has one. With release.grid, by the name of a table, such as hour, day_month or
+            hour_by_day; the finest table takes the largest target, if it has none.
     """
 
     targets: Annotated[dict[str, Positive], Field(min_length=1)]

@@ -65,16 +65,37 @@ def write(tmp_path, own_home):
     return written
 
 
-def test_targets_replace_epsilon(released):
-    """No level's counts deviate more than asked, one by exactly as much, and the release says what that costs."""
-    asked = {"age_1": 6.0, "age": 9.0}
-    keys = {key: value for key, value in PRIVACY.items() if key != "epsilon"} | {"split": {"targets": asked}}
-    found = released(mechanism="unbiased_tree", privacy=keys)
-    most = {entry.axes["age"]: entry.deviations.most for entry in found.manifest.levels}
-    ratios = [most[name] / target for name, target in asked.items()]
+def by_targets(neighbours="add_remove", **targets):
+    """Return keys of privacy with targets in place of ε."""
+    return {"privacy": {**PRIVACY, "epsilon": None, "neighbours": neighbours, "split": {"targets": targets}}}
+
+
+TREE = {"mechanism": "unbiased_tree"}
+CALLED_TOTAL = {  # a feature, whose level a target means before the total
+    "input": {"table": "people.csv", "features": ["total", "age"]},
+    "hierarchy": {"total": {"values": 2}, "age": {"ordered": 10}},
+    "release": {"order": ["total", "age"]},
+}
+
+
+@pytest.mark.parametrize(("keys", "asked"), [
+    (TREE, {"age_1": 6, "age": 9}),
+    (TREE, {"total": 5, "age": 15}),
+    (TREE | CALLED_TOTAL, {"total": 5, "age": 15}),
+    (GRID, {"zone_1": 30, "age": 20, "total": 40}),
+    (GRID, {"zone_1_by_age_2": 8, "zone_by_age": 5, "zone": 9}),
+])  # fmt: skip
+def test_targets_replace_epsilon(write, keys, asked):
+    """No count of these tables deviates more than asked, one by exactly as much, as the plan says, and it says what that costs."""
+    plan = make_plan(load_spec(write(**keys, **by_targets(**asked))))
+    found = dict[str, float]()
+    for number, most in plan.deviations.items():
+        names = list(filter(None, plan.scheme.view(number).names.values()))
+        found["_by_".join(names if plan.scheme.is_grid else names[-1:]) or "total"] = most
+    ratios = [found[name] / target for name, target in asked.items()]
     assert max(ratios) == pytest.approx(1, rel=1e-6)
     assert max(ratios) <= 1 + 1e-9
-    assert found.manifest.privacy.epsilon > 0
+    assert plan.guarantee.epsilon > 0
 
 
 def moved(by):
@@ -134,11 +155,6 @@ def test_intervals_are_verified_without_noisy_counts(released):
         own.write_bytes(before)
 
 
-def by_targets(**targets):
-    """Return keys of privacy with targets in place of ε."""
-    return {"privacy": {**PRIVACY, "epsilon": None, "split": {"targets": targets}}}
-
-
 SPLIT = {split: {"privacy": PRIVACY | {"split": split}} for split in ("cascade", "uniform")}
 OF_WORK = {work: {"privacy": PRIVACY | {"split": {"workload": work}}} for work in ("areas", "nodes", "ranges")}
 TARGET = {"level": "age", "max_error": 9, "confidence": 0.9}
@@ -147,7 +163,6 @@ WALKED = {"mechanism": "inftda"}
 MANY = {"zone": {"values": 2000}, "age": {"ordered": 100_000}}
 NO_ORDER = {"zone": {"values": 2}, "age": {"values": 9}}
 ONE_CODE = {"zone": {"values": 1}, "age": {"ordered": 1}}
-TREE = {"mechanism": "unbiased_tree"}
 MARGINS = {"release": {"order": ["zone", "age"], "views": "margins"}}
 CASES_REFUSED = [
     (TREE | {"privacy": PRIVACY | {"split": {"targets": {"age": 5}}}}, "privacy.split.targets replaces epsilon"),
@@ -170,16 +185,10 @@ CASES_REFUSED = [
     (TREE | {"privacy": PRIVACY | SUBSTITUTION, "hierarchy": ONE_CODE}, "hierarchy must leave something to measure"),
     (TREE | {"hierarchy": MANY}, "must leave at most 100,000,000 leaves with mechanism unbiased_tree"),
     (TREE | {"hierarchy": NO_ORDER} | OF_WORK["ranges"], "needs an ordered axis"),
-    (
-        TREE | {"privacy": PRIVACY | {"split": {"workload": ["0..3"]}}},
-        "only mechanism optimal_ranges takes a list of ranges",
-    ),
+    (TREE | {"privacy": PRIVACY | {"split": {"workload": ["0..3"]}}}, "only mechanism optimal_ranges takes a list of ranges"),
     ({"mechanism": "optimal_ranges"}, "optimal_ranges needs a single axis, whose codes have an order, got zone, age"),
     (BY_AGE | {"privacy": PRIVACY | {"accountant": "pld"}}, "the exact law of such a combination"),
-    (
-        BY_AGE | {"privacy": PRIVACY | {"split": "cascade"}},
-        "privacy.split must be {workload: ranges}, {workload: prefix} or",
-    ),
+    (BY_AGE | {"privacy": PRIVACY | {"split": "cascade"}}, "privacy.split must be {workload: ranges}, {workload: prefix} or"),
     (BY_AGE | {"privacy": PRIVACY | {"split": {"workload": ["3..1"]}}}, "must list ranges FIRST..LAST of codes of age"),
     (BY_AGE | {"privacy": PRIVACY | {"distinct": "age"}}, "privacy.distinct must be left out"),
     (BY_AGE | {"hierarchy": {"age": {"ordered": 3000}}}, "at most 2,048 leaves with mechanism optimal_ranges"),
@@ -190,9 +199,12 @@ CASES_REFUSED = [
     (GRID | {"release": {"grid": ["zone", "age"], "views": "margins"}}, "release.views must be left out"),
     (GRID | {"hierarchy": HIERARCHY | {"zone": {"values": ["n", "s"]}}}, "must name ordered axes, got zone"),
     (GRID | {"privacy": PRIVACY | {"split": {"finest": 2}}}, "privacy.split must be a rule for both axes"),
-    (GRID | by_targets(age=9), "privacy.split.targets must be left out with release.grid"),
+    (GRID | by_targets(age=0.5), "targets.age must be > 0.58 records"),
+    (GRID | by_targets(age_by_zone=9), "must be total, one of zone_1, zone, one of age_1, age_2, age_3, age, or ONE_by_OTHER"),
+    (GRID | by_targets("substitution", age=9), "must be left out with release.grid unless neighbours is add_remove"),
+    (TREE | by_targets("substitution", total=9), "targets.total must be left out where the total is public"),
     (GRID | {"hierarchy": {"zone": {"ordered": 4000}, "age": {"ordered": 4000}}}, "at most 10,000,000 leaves"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("keys", "said"), CASES_REFUSED, ids=[said for _, said in CASES_REFUSED])
