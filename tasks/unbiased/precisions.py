@@ -152,8 +152,8 @@ def for_targets_of_pairs(most: Mapping[tuple[int, ...], float], trees: Sequence[
     The nodes of levels k and l have the variance :math:`V_k V'_l`, and all pairs cost :math:`\sum_k p_k \sum_l q_l`. The cost of a tree is
     :math:`w_0 + \sum_l (1 - 1 / b_l) w_l`, so that cost, variances and the bounds :math:`p_l \ge 0`, which are
     :math:`w_{l + 1} \le b_{l + 1} w_l`, are sums of products of powers of w with weights >= 0: a geometric programme, which is
-    convex in the logarithms. So what satisfies the conditions of the optimum is the optimum. To alternate between the trees does not
-    find it: all targets that are reached keep both where they are.
+    convex in the logarithms. So a point that satisfies the conditions of optimality is the best. Alternating between the trees does not
+    find it: once all targets are reached, neither can change alone.
 
     Args:
         most: by levels of the two, the largest variance that any of their pairs of nodes may have, > 0, records squared. If

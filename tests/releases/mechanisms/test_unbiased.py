@@ -71,11 +71,8 @@ def by_targets(neighbours="add_remove", **targets):
 
 
 TREE = {"mechanism": "unbiased_tree"}
-CALLED_TOTAL = {  # a feature, whose level a target means before the total
-    "input": {"table": "people.csv", "features": ["total", "age"]},
-    "hierarchy": {"total": {"values": 2}, "age": {"ordered": 10}},
-    "release": {"order": ["total", "age"]},
-}
+# a feature, whose level a target means before the total
+CALLED_TOTAL = {"input": {"table": "people.csv", "features": ["total", "age"]}, "hierarchy": {"total": {"values": 2}, "age": {"ordered": 10}}, "release": {"order": ["total", "age"]}}  # fmt: skip
 
 
 @pytest.mark.parametrize(("keys", "asked"), [
