@@ -221,8 +221,13 @@ def _faults_of_views(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     if not spec.views:
         return
     if not (mechanism.measures_views or mechanism.counts_groups):
-        able = _able(lambda of: of.cells in {"survivors", "views"} or of.is_unbiased)
-        why = "measures the leaves alone, and every view is a sum of leaves"
+        able = _able(lambda of: of.cells in {"survivors", "views"} or (of.is_unbiased and not of.is_dense))
+        of_what = (
+            "sums of all leaves, from which every sum follows"
+            if mechanism.is_dense
+            else "the leaves alone, and every view is a sum of leaves"
+        )
+        why = f"measures {of_what}"
         yield wrong_key(
             "release.views", f"must be left out with mechanism {mechanism.name}, which {why}; {able} measure views."
         )

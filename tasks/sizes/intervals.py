@@ -20,7 +20,7 @@ from tasks.laws.law import LevelNoise
 from tasks.sizes.places import areas_of, in_tree_order
 from tasks.tree.axis import AxisLevels, BoolArray, IntArray
 from tasks.tree.order import Tree
-from tasks.tree.views import Partition, View, ViewCells, finest_named
+from tasks.tree.views import Partition, View, ViewCells, finest_named, lowered
 from tasks.uncertainty.signals import tails_of
 
 _OF_ONE = 0.1  # of α, for one chosen cell
@@ -106,10 +106,10 @@ def noise_of_sum(tree: Tree, level: int, statistic: str, measured: Noises) -> Le
 
 def cells_inside(tree: Tree, view: View, level: int) -> IntArray:
     """Return the cell of a view in which each place and size of a level lies, int64, shape (places, sizes), with the places in the order of the tree."""
-    levels, places = tree.axis_levels(level), in_tree_order(tree, level)
-    sizes = tree.axes[-1].areas(1)
-    areas = (np.repeat(of, sizes) for of in areas_of(tree, levels, places))
-    cells = ViewCells(levels, (*areas, np.tile(np.arange(sizes), len(places))))
+    places, sizes = in_tree_order(tree, level), tree.axes[-1].areas(1)
+    areas = (np.repeat(of, sizes) for of in areas_of(tree, tree.axis_levels(level), places))
+    # an only child is the same as its parent, and has its number
+    cells = ViewCells(lowered(tree, tree.axis_levels(level)), (*areas, np.tile(np.arange(sizes), len(places))))
     return Partition(tree, view).places(cells).reshape(-1, sizes)
 
 
@@ -137,7 +137,7 @@ def source_of_view(
     """Return the measured level from which a view has the least variance in its widest cell, with its `cells_inside` and `draws_inside`."""
     needed, many, best = finest_named([view]), len(Partition(tree, view)), list[tuple[float, int, IntArray, IntArray]]()
     for number in sorted(measured):
-        if all(own >= level for own, level in zip(tree.axis_levels(number), needed, strict=True)):
+        if all(own >= level for own, level in zip(lowered(tree, tree.axis_levels(number)), needed, strict=True)):
             cells = cells_inside(tree, view, number)
             draws = draws_inside(statistic, cells, many, has_list=has_list)
             best.append((measured[number].variance * int(draws.max()), number, cells, draws))

@@ -13,7 +13,7 @@ from tasks.released.boxes import areas_at, fewest_areas
 from tasks.released.query.areas import EVERYTHING, Area, areas_with, called_alike, find_area
 from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
-from tasks.tree.ordered import RANGE, codes_apart, codes_beside, goes_round
+from tasks.tree.ordered import RANGE, codes_apart, codes_beside, goes_round, with_unlisted
 from tasks.words.areas import Names
 from tasks.words.spelling import did_you_mean
 
@@ -198,7 +198,13 @@ def _range_in(folder: PublishedFolder, name: str, asked: str) -> tuple[list[Area
     if axis is None:
         message = f"{name}: {asked} is a range, and the folder has no codebook that says which codes are between two."
         raise UsageError(message, field=name, hint=f"Name the areas with a {TOGETHER} between them.")
-    domain = domains_of(folder.manifest.spec)[name] if name in folder.ordered else None
+    keys = domains_of(folder.manifest.spec).get(name)
+    values = keys.get("values") if isinstance(keys, dict) else keys
+    listed = with_unlisted(values, None) if isinstance(values, list | int) else ()
+    if [*listed] != sorted(listed):  # the tables have them sorted, and the spec in another order
+        hint = f"Name each code, with a {TOGETHER} between them. An axis has an order if its spec lists its codes under ordered."
+        raise UsageError(f"{name}: {asked} is a range, and the codes of {name} have no order.", field=name, hint=hint)
+    domain = keys if name in folder.ordered else None
     has_bins = domain is not None and "bins" in (domain.get("from") or {})
     found = [
         _end(axis, folder.names, code, asked, place, has_bins=has_bins)

@@ -19,7 +19,7 @@ from tasks.released.query.sets import find_areas
 from tests.support.ages import EXACT, draw_people, people_released
 from tests.support.folders import without_noisy_counts
 
-ZONES = ["n", "n+s", "n..s", "s", "65+"]
+ZONES = ["65+", "n", "n+s", "n..s", "s"]
 QUESTION = {"age": "2..5+8", "zone": "n"}
 
 
@@ -60,6 +60,9 @@ def test_codes_that_look_like_sums_come_first(odd):
         [row] = odd.query(zone=asked, age="2..5+8").to_dicts()
         assert row["count"] == people.filter(pl.col("zone").is_in(zones)).height, asked
         assert row["low"] <= row["count"] <= row["high"]
+    odd.published.manifest.spec["hierarchy"]["zone"]["values"].reverse()  # an order that the tables have not
+    with pytest.raises(UsageError, match="the codes of zone have no order"):
+        odd.query(zone="65+..n")
 
 
 @pytest.mark.parametrize("name", ["walked", "walked with Laplace noise"])

@@ -118,6 +118,17 @@ def test_views_are_sums_that_cost_nothing(tables):
     assert any("bands" in failure for failure in verify_answer(found.folder).failures)
 
 
+def test_a_view_of_only_children_is_one_of_their_parents(tables):
+    """Where every state has a single county, views of counties follow from what is measured of states."""
+    counties = ["A1", "A2", "B1", "B2", "B3"]
+    (tables / "counties.csv").write_text("state,county\n" + "".join(f"{county}!,{county}\n" for county in counties))
+    folder = release(write_spec(tables, **VIEWS, **EXACT), different_people=True).folder
+    assert verify_answer(folder).failures == []
+    table = pl.read_parquet(folder / "views/counties.parquet").filter(pl.col("count") > 0)
+    true = with_tenure(draw_homes())["county"].value_counts()
+    assert dict(table.select("region_county", "count").rows()) == dict(true.rows())
+
+
 def test_plans_say_what_is_refined_first(tables):
     """Without an order attributes follow the coarsest regions; with one, the plan has it, and says nothing of its own choice."""
     plan = make_plan(load_spec(write_spec(tables, **TENURE)))

@@ -149,7 +149,7 @@ export function answerTo(sets, ofRow = false) {
   return answerOfCell(table, sets.map((set) => set?.[0].areas[0] ?? 0), ofRow);
 }
 
-const NOT_HERE = "`trellis query` may state one.";
+const NOT_HERE = "The command trellis query may state one.";
 
 const { sums } = data;
 const alpha = 1 - data.release.confidence;

@@ -23,7 +23,7 @@ function cardOf(title, what, answer) {
     return make("article", { class: "card" }, make("h3", {}, title), make("p", {}, text));
   }
   const { table, note, ofRows, lacksRow, signal } = answer;
-  const more = lacksRow && table.cells && answer.high !== null ? " Of no such pair does `trellis query` state more." : "";
+  const more = lacksRow && table.cells && answer.high !== null ? " Of no such pair does the command trellis query state more." : "";
   const notes = [note, ofRows && ROWS_ONLY, lacksRow && NO_ROW + more, signal === false && !lacksRow && unmarkedShare(table)];
   return card(title, what, { ...answer, note: notes.filter(Boolean).join(" ") });
 }
