@@ -117,8 +117,8 @@ def compare(
         typer.Option(
             metavar="NAME,…",
             help="The mechanisms to try, as a spec names them; also the baselines laplace, hay, hay:pruned, hay:geometric,"
-            " hay:pruned_geometric, binary_tree and eigen_design, by which no release is made. Default: inftda, inftda_reconciled and"
-            " that of the spec; for group sizes, every mechanism that counts them.",
+            " hay:pruned_geometric, binary_tree and eigen_design, by which no release is made. Default: inftda, inftda_reconciled,"
+            " that of the spec, and optimal_ranges on one ordered axis; for group sizes, every mechanism that counts them.",
         ),
     ] = None,
     epsilon: Annotated[

@@ -36,7 +36,7 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
     Args:
         intervals: whether coverage and width of the intervals of questions are drawn too.
     """
-    from tasks.pages.trial_results import ABOUT_QUESTIONS, ABOUT_SUMS
+    from tasks.pages.trial_results import ABOUT_QUESTIONS, ABOUT_RANGES, ABOUT_SUMS
 
     if made_up := results.made_up:
         out.print(
@@ -66,6 +66,9 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
         if (questions := results.deviations(epsilon)).rows:
             out.print(f"\n[bold]questions about the ordered axis[/]: {ABOUT_QUESTIONS}")
             out.print(_text_table(questions, texts=1))
+        if (of_ranges := results.of_ranges(epsilon)).rows:
+            out.print(f"\n[bold]standard deviations of ranges[/]: {ABOUT_RANGES}")
+            out.print(_text_table(of_ranges, texts=1))
         if stated := results.of_rows(epsilon):
             _show_rows(results, stated)
         if intervals and (stated := results.of_questions(epsilon)):

@@ -35,7 +35,7 @@ from tasks.unbiased.dense import Dense, Strategy
 from tasks.unbiased.deviations import ReleasedCounts, released_counts
 from tasks.unbiased.optimum import Design, gram
 from tasks.unbiased.task import Unbiased
-from tasks.unbiased.workloads import RANGES
+from tasks.unbiased.workloads import RANGES, mean_and_worst, range_variances
 from tasks.uncertainty.bounds import CONFIDENCE
 from tasks.uncertainty.sources import best_source
 from tasks.words.numbers import format_cells, rounded_down, rounded_up
@@ -107,14 +107,11 @@ class Scheme:
         if self.design is None or not isinstance(variances, Dense):
             return None
         mean = float((gram(self.design.workload, len(variances.covariance)) * variances.covariance).sum())
+        of_ranges = mean_and_worst(range_variances(variances.covariance))[RANGES]
         of_one = self.sensitivities[0].l2_squared / (
             self.keys.max_records_per_unit**2 * variances.noise
         )  # 2ρ of one record
-        return (
-            variances.mean_variances()[RANGES] ** 0.5,
-            variances.worst_range**0.5,
-            mean * of_one / self.design.at_least - 1,
-        )
+        return of_ranges.mean**0.5, of_ranges.worst**0.5, mean * of_one / self.design.at_least - 1
 
     @property
     def named_views(self) -> list[tuple[str, View]]:

@@ -269,6 +269,22 @@ def _design_of(scheme: Scheme) -> Design:
     return _kept_design(workload, leaves, keys.neighbours, total_is_public=keys.total_is_public)
 
 
+def least_mean_variance(scheme: Scheme, rho: Fraction, workload: str) -> float | None:
+    """Return the mean variance of all ranges, or of all prefixes, below which no linear mechanism with Gaussian noise gets, records squared.
+
+    Args:
+        scheme: of one ordered axis of at most `MOST_CODES` codes, for what a unit is.
+        rho: what the mechanism costs.
+    Returns:
+        None where the noise costs no ρ, and where distinct records are promised, of which the bound knows nothing.
+    """
+    keys, leaves = scheme.keys, scheme.tree.possible_cells(scheme.tree.depth)
+    if not rho or keys.distinct:
+        return None
+    found = _kept_design(workload, leaves, keys.neighbours, total_is_public=keys.total_is_public)
+    return found.at_least * keys.max_records_per_unit**2 / (2 * float(rho))
+
+
 def _ranges_named(named: Sequence[str], tree: Tree) -> Ranges:
     """Return the ranges of codes that a spec names."""
     [axis] = tree.axes

@@ -36,10 +36,12 @@ from tasks.unbiased.baselines import (
     covariance,
     draw_noise,
     largest_change,
+    range_variances_in_pieces,
     variances_by,
     variances_in_pieces,
 )
 from tasks.unbiased.least_squares import round_prefix_sums
+from tasks.unbiased.workloads import range_variances
 
 USUAL = ("inftda", "inftda_reconciled")  # by a comparison that names no mechanism: the paper's and the default
 
@@ -151,6 +153,12 @@ class NoisyNodesEntry(BaselineEntry):
         axes = self.scheme.tree.axes
         return variances_in_pieces(axes[0], [noise.variance for noise in self.noises]) if len(axes) == 1 else {}
 
+    @property
+    def range_variances(self) -> FloatArray | None:
+        """Those of sums of the fewest nodes."""
+        [axis] = self.scheme.tree.axes
+        return range_variances_in_pieces(axis, [noise.variance for noise in self.noises])
+
     def try_on(self, table: PublicTable) -> TriedLevels:
         """Draw the noise of all nodes."""
         tree, finest = table.tree, table.levels[-1]
@@ -200,6 +208,11 @@ class SineEntry(BaselineEntry):
     def variances(self) -> Mapping[str, float]:
         """By workload, the mean variance of its queries."""
         return variances_by(self.variance * covariance(self.precisions), self.scheme.tree.axes[0])
+
+    @property
+    def range_variances(self) -> FloatArray | None:
+        """Those of the noise of the leaves."""
+        return range_variances(self.variance * covariance(self.precisions))
 
     def try_on(self, table: PublicTable) -> TriedLevels:
         """Draw the noise of all coefficients, and make whole counts of the leaves."""

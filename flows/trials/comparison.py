@@ -19,7 +19,7 @@ from flows.planning.plan import Plan, make_plan
 from flows.planning.scheme import tree_over
 from flows.specification.file import SpecFile, declares_public_data
 from flows.trials.contestants import Contestant, Tried
-from flows.trials.entries import check_name, entries_of, usual_names
+from flows.trials.entries import check_name, entries_of, has_ranges, usual_names
 from flows.trials.in_memory import PublicTable, public_table
 from flows.trials.made_up import made_up_table
 from flows.trials.measures import (
@@ -41,11 +41,12 @@ from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
 from storage.releases.terms import Intervals, ViewTerms
 from tasks.ingest.task import listed_groups, read_ends, read_in_memory
-from tasks.pages.trial_results import ComparedLevel, LevelResult, MadeUp, MechanismResult, TrialResults
+from tasks.pages.trial_results import ComparedLevel, LevelResult, MadeUp, MechanismResult, RangeDeviations, TrialResults
 from tasks.released.estimate import Estimate
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.views import Partition, sums_of_leaves
+from tasks.unbiased.workloads import mean_and_worst
 from tasks.validate.coverage import cells_covered, false_share, level_coverages, rows_covered
 from tasks.validate.sums import SUMS
 from tasks.validate.utility import cell_errors, level_errors, violations
@@ -251,6 +252,7 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
         )
         for number, view in enumerate(comparison.views, len(levels))
     ]
+    results = [_result(comparison, entry, rows) for entry in comparison.entries]
     return TrialResults(
         name=spec.name,
         dataset=spec.dataset,
@@ -259,10 +261,10 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
         runs=comparison.runs,
         confidence=comparison.interval_terms.confidence,
         levels=levels,
-        results=[_result(comparison, entry, rows) for entry in comparison.entries],
+        results=results,
         made_up=comparison.made_up,
         counted="groups" if comparison.counts_groups else "records",
-        verdicts=verdicts(comparison.entries, comparison.utilities, rows, comparison.runs),
+        verdicts=verdicts(comparison.entries, comparison.utilities, rows, comparison.runs, results),
         refused=comparison.refused,
         notes=comparison.notes,
         folder=folder,
@@ -299,4 +301,15 @@ def _result(comparison: Comparison, entry: Contestant, rows: pl.DataFrame) -> Me
     utility = utility_answer(comparison.utilities, of_entry)
     is_ordered = bool(comparison.plan.tree.ordered)
     deviations = {name: math.sqrt(variance) for name, variance in entry.variances.items()} if is_ordered else {}
-    return MechanismResult(entry.name, entry.epsilon, entry.sigmas, seconds, levels, utility, deviations)
+    of_ranges = _of_ranges(entry) if has_ranges(comparison.plan.tree) else {}
+    return MechanismResult(entry.name, entry.epsilon, entry.sigmas, seconds, levels, utility, deviations, of_ranges)
+
+
+def _of_ranges(entry: Contestant) -> dict[str, RangeDeviations]:
+    """Return the exact standard deviations of the ranges of a single ordered axis; nothing where the counts have a part in them."""
+    variances, found = entry.range_variances, dict[str, RangeDeviations]()
+    for workload, of in (mean_and_worst(variances) if variances is not None else {}).items():
+        at_least = entry.least_mean_variance(workload)
+        bound = None if at_least is None else math.sqrt(at_least)
+        found[workload] = RangeDeviations(math.sqrt(of.mean), math.sqrt(of.worst), bound)
+    return found

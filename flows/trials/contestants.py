@@ -10,14 +10,14 @@ import numpy as np
 from flows.planning.guarantee import Guarantee
 from flows.planning.plan import Plan
 from flows.planning.scheme import Scheme
-from flows.planning.shares import scheme_of
+from flows.planning.shares import least_mean_variance, scheme_of
 from flows.specification.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import PublicTable, Trial
 from flows.trials.sizes import RelaxedTrial
 from storage.releases.terms import Intervals
 from tasks.laws.law import Law, LevelNoise
 from tasks.mechanisms import Mechanism
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.frontier import Frontier, root_of, without_zeros
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View, level_view, sums_of_leaves
@@ -74,6 +74,15 @@ class Contestant(ABC):
         """
         return {}
 
+    @property
+    def range_variances(self) -> FloatArray | None:
+        """The variances of all ranges of a single axis, as `tasks.unbiased.workloads.range_variances`; None where the counts have a part in them."""
+        return None
+
+    def least_mean_variance(self, workload: str) -> float | None:  # noqa: ARG002
+        """Return the bound on the mean variance at the ρ of its trials, as `flows.planning.shares.least_mean_variance`."""
+        return None
+
     @abstractmethod
     def try_on(self, table: PublicTable) -> Tried:
         """Try it once."""
@@ -94,6 +103,10 @@ class BaselineEntry(Contestant):
     scheme: Scheme
     guarantee: Guarantee
     sampler: str
+
+    def least_mean_variance(self, workload: str) -> float | None:
+        """Return the bound at the ρ of the baseline."""
+        return least_mean_variance(self.scheme, self.guarantee.rho, workload)
 
     def draw(self, true: IntArray, noise: LevelNoise) -> IntArray:
         """Return counts with noise, int64, of the same shape; as they are where the noise is none."""

@@ -4,14 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from flows.planning.compatibility import check_listed, faults_of_counted, measured_by, rule_for_nodes
 from flows.planning.guarantee import guarantee_of
 from flows.planning.parts import parts_of
 from flows.planning.plan import Plan
 from flows.planning.scheme import check_leaves
-from flows.planning.shares import scheme_of
+from flows.planning.shares import least_mean_variance, scheme_of
 from flows.run.reservation import reserved_release
-from flows.specification.sections.privacy import Minimise
+from flows.specification.sections.privacy import Minimise, Workload
 from flows.trials.baselines import BASELINES, USUAL, baseline_entry
 from flows.trials.contestants import Contestant, privacy_defaults, sampler_of
 from flows.trials.in_memory import PublicTable, Trial, try_release
@@ -22,9 +24,12 @@ from storage.releases.terms import ALL, SURVIVORS, Intervals
 from tasks.laws.law import Law, LevelNoise
 from tasks.mechanisms import MECHANISMS, Mechanism, can_settle_views, mechanism_with
 from tasks.settle.task import Together
+from tasks.tree.axis import FloatArray
 from tasks.tree.order import Tree
+from tasks.unbiased.dense import MOST_CODES
+from tasks.unbiased.grid import Grid
 from tasks.unbiased.variance import tree_variances
-from tasks.unbiased.workloads import mean_variances
+from tasks.unbiased.workloads import LEAVES, NODES, mean_variances, range_variances
 from tasks.uncertainty.intervals import margins_of, rounding_step
 from tasks.uncertainty.sources import for_every_level, own_levels
 from tasks.validate.coverage import Bounds, measured_bounds, summed_bounds, thresholded_bounds
@@ -73,6 +78,21 @@ class Entry(Contestant):
         precisions = [0.0] * scheme.tree.depth + [1 / measured[-1].variance]
         return mean_variances(tree_variances(scheme.tree, precisions), scheme.tree.ordered)
 
+    @property
+    def range_variances(self) -> FloatArray | None:
+        """Those of the noise, where every node, every leaf or their combinations are measured and none is pruned."""
+        scheme, measured = self.plan.scheme, self.plan.guarantee.noises
+        if scheme.mechanism.is_unbiased:
+            variances = scheme.released(measured).variances
+            return None if isinstance(variances, Grid) else range_variances(variances.covariance)
+        if not scheme.mechanism.adds_up_leaves or scheme.law.keeps_some:
+            return None
+        return range_variances(measured[-1].variance * np.eye(scheme.tree.possible_cells(scheme.tree.depth)))
+
+    def least_mean_variance(self, workload: str) -> float | None:
+        """Return the bound at the ρ of the release."""
+        return least_mean_variance(self.plan.scheme, self.plan.guarantee.rho, workload)
+
     def try_on(self, table: PublicTable) -> Trial | RelaxedTrial:
         """Make a release in memory, by the steps of a release."""
         plan = self.plan
@@ -113,13 +133,22 @@ class Candidates:
 
 
 def usual_names(plan: Plan) -> list[str]:
-    """Return what is tried where nobody names anything: of group sizes every mechanism that counts them; otherwise the usual ones and the spec's."""
+    """Return what is tried where nobody names anything: of group sizes every mechanism that counts them; otherwise the usual ones and the spec's.
+
+    Of one ordered axis, what is measured for its ranges is a usual one.
+    """
     own = plan.file.spec.mechanism
+    for_ranges = [name for name, of in MECHANISMS.items() if of.is_dense and has_ranges(plan.tree)]
     if plan.mechanism.counts_groups:
         return [name for name, mechanism in MECHANISMS.items() if mechanism.counts_groups]
     if plan.mechanism.settles_together and not MECHANISMS[own].settles_together:  # as all of a tree are, with views
-        return [own, *(f"{name}:{WITHOUT_VIEWS}" for name in USUAL)]
-    return [*USUAL, own]
+        return [own, *(f"{name}:{WITHOUT_VIEWS}" for name in USUAL), *for_ranges]
+    return [*USUAL, *for_ranges, own]
+
+
+def has_ranges(tree: Tree) -> bool:
+    """Return whether a tree is of one ordered axis that is small enough for the exact variances of all its ranges."""
+    return len(tree.axes) == 1 and bool(tree.ordered) and tree.possible_cells(tree.depth) <= MOST_CODES
 
 
 def check_name(name: str) -> None:
@@ -235,6 +264,13 @@ def _refused(plan: Plan, mechanism: Mechanism) -> dict[str, str]:
     refused = {**_law(plan, mechanism).refused, **mechanism.refused}
     if rule_for_nodes(plan.file.spec.privacy.split) and not mechanism.is_unbiased:
         refused.setdefault("split", "it is a rule for mechanisms that measure every node")
+    if mechanism.is_dense:
+        privacy = plan.file.spec.privacy
+        split = privacy.split
+        if not isinstance(split, Workload) or split.workload in (NODES, LEAVES):
+            refused["split"] = "it is measured for all ranges"
+        if privacy.accountant == "pld":
+            refused["accountant"] = "it is accounted by zcdp"
     return refused
 
 
@@ -242,6 +278,8 @@ def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: 
     """Return a mechanism at an ε; the spec's other privacy keys hold where the mechanism uses them."""
     spec, law = plan.file.spec, _law(plan, mechanism)
     without = privacy_defaults(_refused(plan, mechanism))
+    if mechanism.is_dense and "split" in without:
+        without["split"] = Workload(workload="ranges")
     keys = spec.privacy.model_copy(update={**without, **dict.fromkeys(_REPLACED), "epsilon": epsilon})
     sampler = sampler_of(plan, law)
     has_views = mechanism.measures_views

@@ -4,24 +4,31 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from statistics import fmean, variance
+from types import MappingProxyType
 
 import polars as pl
 
 from flows.trials.contestants import Contestant
 from flows.trials.measures import AskedUtility, of_leaves
-from tasks.pages.trial_results import Lead, Verdict
+from tasks.pages.trial_results import Lead, MechanismResult, RangeDeviations, Verdict
+from tasks.unbiased.workloads import RANGES
 from tasks.validate.sums import SUMS
 
 LEAVES = "leaves"
+NO_RANGES = MappingProxyType[str, RangeDeviations]({})
 _CLEAR = 2  # standard errors
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]  # by question and mechanism, the error of every run
 
 
 def verdicts(
-    entries: Sequence[Contestant], utilities: Sequence[AskedUtility], rows: pl.DataFrame, runs: int
+    entries: Sequence[Contestant],
+    utilities: Sequence[AskedUtility],
+    rows: pl.DataFrame,
+    runs: int,
+    results: Sequence[MechanismResult],
 ) -> list[Verdict]:
-    """Return the verdict at every ε of a comparison, given the rows of its trials."""
+    """Return the verdict at every ε of a comparison, given the rows of its trials and what is known of its mechanisms."""
     leaves = of_leaves(rows)
     questions = {LEAVES: ["l1"]} | {of.name: [*of.columns.values()] for of in utilities if of.name in SUMS}
     found = []
@@ -34,12 +41,20 @@ def verdicts(
                 str(name): of["score"].to_list() for (name,), of in means.group_by("mechanism", maintain_order=True)
             }
         releasing = {entry.name for entry in entries if entry.makes_releases}
-        found.append(verdict_of(epsilon, scores, releasing, runs))
+        exact = {of.mechanism: of.of_ranges[RANGES] for of in results if of.epsilon == epsilon and of.of_ranges}
+        found.append(verdict_of(epsilon, scores, releasing, runs, exact))
     return found
 
 
-def verdict_of(epsilon: float, scores: Scores, releasing: set[str], runs: int) -> Verdict:
-    """Return the verdict of errors, of which smaller is better; `releasing` are the mechanisms by which a release can be made."""
+def verdict_of(
+    epsilon: float, scores: Scores, releasing: set[str], runs: int, exact: Mapping[str, RangeDeviations] = NO_RANGES
+) -> Verdict:
+    """Return the verdict of errors, of which smaller is better.
+
+    Args:
+        releasing: the mechanisms by which a release can be made.
+        exact: by mechanism, what is known of its ranges from the noise alone.
+    """
     leads = {question: lead_of(of, releasing) for question, of in scores.items() if of}
     tried = {name for of in scores.values() for name in of}
     at = f"At ε = {epsilon:g}"
@@ -53,7 +68,21 @@ def verdict_of(epsilon: float, scores: Scores, releasing: set[str], runs: int) -
             else f"every lead is more than two standard errors of the {runs} runs, and hardly chance"
         )
         text = f"{at}, {_who_leads(leads)}. {second[:1].upper()}{second[1:]}."
-    return Verdict(epsilon, leads, text)
+    best = min(exact.keys() & releasing, key=lambda name: exact[name].mean, default=None)
+    return Verdict(epsilon, leads, text if best is None else f"{text} {_of_ranges(best, exact[best])}")
+
+
+def _of_ranges(best: str, own: RangeDeviations) -> str:
+    """Return a sentence on the mechanism whose ranges are the most exact by the noise alone."""
+    bound = (
+        ""
+        if own.gap is None
+        else f"; its mean variance is {own.gap:.1%} above the bound for any linear mechanism with Gaussian noise"
+    )
+    return (
+        f"By the noise alone, of the unbiased mechanisms {best} has the least standard deviation of a range, {own.mean:,.3g} in the mean"
+        f" of squares{bound}."
+    )
 
 
 def lead_of(scores: Mapping[str, Sequence[float]], releasing: set[str]) -> Lead:

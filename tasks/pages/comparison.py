@@ -11,6 +11,7 @@ from tasks.pages.svg import INK, Layer, Row, Scale, chart, levels_axis, linear_a
 from tasks.pages.templates import page
 from tasks.pages.trial_results import (
     ABOUT_QUESTIONS,
+    ABOUT_RANGES,
     ABOUT_SUMS,
     GroupIntervals,
     LevelResult,
@@ -58,10 +59,12 @@ def comparison_page(trials: TrialResults) -> str:
         "comparison.html",
         trials=trials,
         about_questions=ABOUT_QUESTIONS,
+        about_ranges=ABOUT_RANGES,
         few=FEW_INTERVALS,
         measures=[(measure, _measure_chart(trials, measure)) for measure in shown],
         seconds=_seconds_chart(trials),
         questions=[{"epsilon": of, "table": table} for of in epsilons if (table := trials.deviations(of)).rows],
+        of_ranges=[{"epsilon": of, "table": table} for of in epsilons if (table := trials.of_ranges(of)).rows],
         marked=[{"epsilon": of, "table": table} for of in epsilons if (table := _marks(trials, of)).rows],
         coverage=[
             {"epsilon": epsilon, "svg": _coverage_chart(trials, epsilon, asked)}

@@ -23,6 +23,11 @@ ABOUT_SUMS: Mapping[str, str] = MappingProxyType(
         " 10,000 ranges of both at once",
     }
 )  # what readers add up
+ABOUT_RANGES = (
+    "exact, from the noise alone, before rounding, records. Ranges are all ranges of the axis, prefixes those that begin with its first"
+    " code. The mean is the root of their mean variance. No linear mechanism with Gaussian noise has a smaller mean than “at least” with the"
+    " same ρ. Mechanisms whose errors depend on the counts are left out"
+)
 ABOUT_QUESTIONS = (
     "the root of the mean variance of all such questions, records, computed from the noise alone; rounding adds about 1/6 to the"
     " variance of a range. Nodes are those of every level. A dense set has each leaf with a probability from 1/4 to 1. Mechanisms"
@@ -116,6 +121,25 @@ class LevelResult:
 
 
 @dataclass(frozen=True, slots=True)
+class RangeDeviations:
+    """The standard deviations of ranges, exactly, from the noise alone, before rounding, records.
+
+    Attributes:
+        mean: the root of their mean variance; `worst` is that of the least exact one.
+        at_least: below which no linear mechanism with Gaussian noise has this mean at the same ρ; None where the noise costs no ρ.
+    """
+
+    mean: float
+    worst: float
+    at_least: float | None
+
+    @property
+    def gap(self) -> float | None:
+        """By which part the mean variance exceeds the bound."""
+        return (self.mean / self.at_least) ** 2 - 1 if self.at_least else None
+
+
+@dataclass(frozen=True, slots=True)
 class MechanismResult:
     """What one mechanism did at one ε.
 
@@ -126,6 +150,8 @@ class MechanismResult:
             that were asked for, `margins` and `ranges` (`ABOUT_SUMS`), where the release has any. None where there is none.
         deviations: by `QUESTIONS`, the root of their mean variance before rounding, records, computed from the noise alone; empty
             without an ordered axis, and where the counts have a part in it.
+        of_ranges: of all `ranges` and of those from the first code on, `prefix`; empty without a single ordered axis of at most 2,048
+            codes, and where the counts have a part in it.
     """
 
     mechanism: str
@@ -135,6 +161,7 @@ class MechanismResult:
     levels: Sequence[LevelResult]
     utility: Mapping[str, Mapping[str, Spread | None]] | None = None
     deviations: Mapping[str, float] = field(default_factory=dict)
+    of_ranges: Mapping[str, RangeDeviations] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +187,7 @@ class Verdict:
 
     Attributes:
         leads: by what the errors are in: the `leaves` (their ℓ₁), `margins` and `ranges`, where there are any.
-        text: all of it in two sentences.
+        text: all of it in two sentences, and a third one where standard deviations of ranges are known exactly.
     """
 
     epsilon: float
@@ -286,6 +313,28 @@ class TrialResults:
             if result.deviations
         ]
         return TextTable(["mechanism", *QUESTIONS.values()], rows)
+
+    def of_ranges(self, epsilon: float) -> TextTable:
+        """Return the exact deviations of ranges and prefixes, of the mechanisms for which they are computed."""
+        rows = [
+            [
+                result.mechanism,
+                *(
+                    "" if value is None else f"{value:,.2f}"
+                    for of in result.of_ranges.values()
+                    for value in (of.mean, of.at_least, of.worst)
+                ),
+            ]
+            for result in self.at(epsilon)
+            if result.of_ranges
+        ]
+        return TextTable(
+            [
+                "mechanism",
+                *(f"{of}: {what}" for of in ("ranges", "prefixes") for what in ("mean", "at least", "worst")),
+            ],
+            rows,
+        )
 
     def utility(self, epsilon: float, name: str) -> TextTable:
         """Return the numbers of a measure of the leaves, over the runs; dashes where no run has one."""

@@ -110,6 +110,22 @@ def _cosines(x: FloatArray) -> FloatArray:
     return cosines
 
 
+def range_variances_in_pieces(axis: Axis, variances: Sequence[float]) -> FloatArray:
+    """Return the variances of all ranges, each the sum of its fewest nodes, as `range_variances`; arguments as in `variances_in_pieces`."""
+    n = axis.areas(axis.depth)
+    every = np.zeros((n + 1, n + 1))
+    below = np.zeros((n + 1, n + 1), dtype=np.int64)  # nodes of the level whose parents lie inside
+    for level, variance in enumerate(variances):
+        first = axis.first_descendants(level, axis.depth)
+        begin, end = (np.searchsorted(first, np.arange(n + 1), side) for side in ("left", "right"))
+        end = np.maximum(end - 1, begin[:, None])
+        every += variance * (end - begin[:, None] - below)
+        if level < axis.depth:
+            children = axis.first_child[level]
+            below = children[end] - children[begin][:, None]
+    return every
+
+
 def variances_in_pieces(axis: Axis, variances: Sequence[float]) -> dict[str, float]:
     r"""Return the mean variance of all ranges, prefixes, nodes and leaves of an axis, each the sum of its fewest nodes.
 

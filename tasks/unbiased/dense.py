@@ -184,12 +184,6 @@ class Dense:
         """Return the mean variance of all queries of each workload, and that of the worst area, before rounding, records squared."""
         return variances_by(self.covariance, self.tree.axes[0])
 
-    @property
-    def worst_range(self) -> float:
-        """The most variance of a range before rounding, records squared."""
-        begin, end = np.triu_indices(len(self._prefixes), 1)
-        return float(self.of_boxes([begin], [end]).max())
-
     def settle(self, noisy: Callable[[int], IntArray]) -> FloatArray:
         """Return the least-squares values of all leaves, float64, shape (leaves,), records; they may be negative.
 

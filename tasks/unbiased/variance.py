@@ -98,6 +98,18 @@ class TreeVariances:
         """How many levels have noise."""
         return sum(level.most > 0 for level in self.levels)
 
+    @property
+    def covariance(self) -> FloatArray:
+        """The covariance of the leaves of a single axis, float64, shape (leaves, leaves), records squared."""
+        [axis] = self.tree.axes
+        covariance = self.below[0][:, None]
+        for parent, own, together in zip(axis.parent, self.below[1:], self.children, strict=True):
+            share, rest = shares_within(own, together[parent])
+            siblings = parent[:, None] == parent
+            covariance = share[:, None] * share * covariance[np.ix_(parent, parent)]
+            covariance += np.diag(rest) - np.where(siblings, rest[:, None] * share, 0.0)
+        return covariance
+
     def of_cells(self, axis_levels: Sequence[int], areas: Sequence[IntArray]) -> FloatArray:
         """Return the variance of each of some nodes of a level, float64, shape (nodes,), records squared.
 

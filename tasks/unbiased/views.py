@@ -94,6 +94,21 @@ class TreeWithViews:
         """The variance of the total; 0 where it is exact."""
         return self.levels[0].mean
 
+    @property
+    def covariance(self) -> FloatArray:
+        """The covariance of the leaves of a single axis, float64, shape (leaves, leaves), records squared."""
+        from scipy.linalg import solve_triangular
+
+        alone = self.alone.covariance
+        if not self.views:  # all of them are levels
+            return alone
+        across = np.zeros((len(self), len(alone)))
+        for partition, cells in self._of_leaves(self.tree.depth):
+            np.add.at(across[partition], cells, alone)
+        solved = solve_triangular(self._factor, across, lower=True)
+        covariance: FloatArray = alone - solved.T @ solved
+        return covariance
+
     # variances ---------------------------------------------------------------------------------------------------------------------
 
     def of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:

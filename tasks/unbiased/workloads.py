@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -157,6 +157,35 @@ def mean_variances(variances: Levels, ordered: Collection[int]) -> dict[str, flo
 def of_sets(total: float, leaves: int, leaf: float) -> float:
     """Return the mean variance of dense sets, from that of the total and the mean one of the leaves, records squared."""
     return _TOTAL_OF_SETS * total + _LEAF_OF_SETS * leaves * leaf
+
+
+class MeanAndWorst(NamedTuple):
+    """The mean and the most variance of the questions of a workload, before rounding, records squared."""
+
+    mean: float
+    worst: float
+
+
+def range_variances(covariance: FloatArray) -> FloatArray:
+    """Return the variances of all ranges of an axis, float64, shape (leaves + 1, leaves + 1): at i, j that of the leaves from i to j - 1.
+
+    Args:
+        covariance: of the leaves, float64, shape (leaves, leaves), records squared.
+    """
+    prefixes = np.pad(covariance.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
+    own = np.diagonal(prefixes)
+    variances: FloatArray = np.maximum(own[:, None] + own - 2 * prefixes, 0.0)
+    return variances
+
+
+def mean_and_worst(variances: FloatArray) -> dict[str, MeanAndWorst]:
+    """Return the mean and the most variance of all ranges and of all prefixes of an axis, by workload.
+
+    Args:
+        variances: as `range_variances` returns them.
+    """
+    of = {RANGES: variances[np.triu_indices(len(variances), 1)], PREFIX: variances[0, 1:]}
+    return {workload: MeanAndWorst(float(each.mean()), float(each.max())) for workload, each in of.items()}
 
 
 def _nodes(tree: Tree) -> FloatArray:

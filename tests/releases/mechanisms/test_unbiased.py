@@ -21,6 +21,7 @@ from storage.errors import SpecError
 from storage.ledger.books import reserved_charges
 from tasks.folder.verify.folder import verify
 from tasks.format.published_tree import tree_of_spec
+from tasks.pages.comparison import comparison_page
 from tasks.unbiased.dense import Strategy
 from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE
 from tasks.unbiased.optimum import gram
@@ -268,6 +269,31 @@ def test_ranges_that_are_named_are_the_most_exact(write):
             found[name].append(float((gram(workload, 10) * covariance).sum()))
     for number, of in enumerate(found.values()):
         assert of[number] == min(of) < 0.999 * max(of)
+
+
+@pytest.mark.parametrize("neighbours", [{}, SUBSTITUTION, SUBSTITUTION | {"invariants": []}])
+def test_a_comparison_states_ranges_exactly(write, neighbours):
+    """Of every unbiased mechanism no mean is below the bound at its ρ; the optimum is near, has the worst of a brute force, and is tried unasked."""
+    privacy = PRIVACY | neighbours | {"split": "cascade"}
+    file = load_spec(write(**BY_AGE | {"mechanism": "unbiased_tree", "privacy": privacy, "public_data": True}))
+    usual = [entry.name for entry in make_comparison(file, [], [1.0], 1).entries]
+    assert usual == ["inftda", "inftda_reconciled", "optimal_ranges", "unbiased_tree"]
+    comparison = make_comparison(file, [*usual, "gaussian", "binary_tree", "eigen_design"], [1.0], 2)
+    answer = answer_of(comparison, 2)
+    for entry, result in zip(comparison.entries, answer.results, strict=True):
+        assert bool(result.of_ranges) == (not entry.name.startswith("inftda"))
+        for workload, of in result.of_ranges.items():
+            assert of.at_least < of.mean < of.worst
+            assert of.mean**2 == pytest.approx(entry.variances[workload])
+    plan, found = comparison.entries[2].plan, answer.results[2].of_ranges
+    inside = np.tri(11, 10, -1)[:, None] - np.tri(11, 10, -1)
+    covariance = plan.scheme.released(plan.guarantee.noises).variances.covariance
+    variances = np.einsum("abi,ij,abj->ab", inside, covariance, inside)
+    assert [found[of].worst ** 2 for of in ("ranges", "prefix")] == pytest.approx([variances.max(), variances[0].max()])
+    assert found["ranges"].gap < 0.01
+    assert found["ranges"].mean < 0.95 * answer.results[3].of_ranges["ranges"].mean  # of a tree, at the same ρ
+    assert "optimal_ranges has the least standard deviation of a range" in answer.verdicts[0].text
+    assert f"{answer.results[3].of_ranges['ranges'].at_least:,.2f}" in comparison_page(answer)
 
 
 def test_a_strategy_that_costs_more_than_is_charged_is_not_drawn(write):

@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 
 from tasks.accounting.sensitivity import moves_of
-from tasks.tree.axis import axis_from_codebook
-from tasks.tree.order import Tree
-from tasks.tree.ordered import ordered_axis
 from tasks.unbiased.dense import Strategy, covariance_of, squared_moves
 from tasks.unbiased.optimum import design, gram
-from tasks.unbiased.precisions import for_workload, twice_rho
-from tasks.unbiased.variance import tree_variances
-from tasks.unbiased.workloads import mean_variances
 from tests.support.neighbours import RELATIONS
 
 NAMED = ((0, 3), (2, 9), (5, 6))
@@ -38,12 +32,3 @@ def test_a_strategy_is_near_the_bound(leaves, neighbours, is_public):
     ends = [(first, stop) for first, stop in product(range(leaves), range(1, leaves + 1)) if first < stop]
     assert leaves > 24 or gram(tuple(ends), leaves) == pytest.approx(gram("ranges", leaves))
     assert (Strategy.from_text(found.strategy.text).rows == found.strategy.rows).all()
-
-
-def test_ranges_of_256_codes_vary_less_than_by_the_best_tree():
-    """Their mean variance is at most 0.75 of what the best split of a binary tree gives, at the same ρ."""
-    axis = axis_from_codebook("x", ordered_axis("x", {"ordered": 256}).codebook())
-    tree, moves = Tree((axis,), (0,) * axis.depth), moves_of(256, "add_remove", total_is_public=False)
-    split = for_workload("ranges", tree, [1] * 9, {0})
-    by_tree = mean_variances(tree_variances(tree, split / twice_rho(split, [1] * 9)), {0})["ranges"]
-    assert variance_of(design("ranges", moves).strategy, "ranges", moves) <= 0.75 * by_tree

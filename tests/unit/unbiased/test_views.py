@@ -81,6 +81,8 @@ def test_values_and_variances_are_those_of_dense_least_squares(seed):
         inside *= (of[:, :1] <= at) & (at < of[:, 1:])
     found = tree.variances_of(in_ranges([of[:, 0] for of in ends], [of[:, 1] for of in ends]), 8)
     assert found == pytest.approx(np.einsum("ij,jk,ik->i", inside, covariance, inside), abs=1e-9)
+    if len(shape) == 1:
+        assert tree.covariance == pytest.approx(covariance, abs=1e-9)
     chosen = [generator.random(size) < 0.5 for size in shape]
     whole = np.prod([of[at] for of, at in zip(chosen, places, strict=True)], axis=0).astype(float)
     assert tree.variances_of(in_sets(chosen)) == pytest.approx(whole @ covariance @ whole, abs=1e-9)

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from tasks.tree.order import Tree
 from tasks.unbiased import workloads
-from tasks.unbiased.baselines import best_precisions, largest_change, variances_by, variances_in_pieces
+from tasks.unbiased.baselines import (
+    best_precisions,
+    largest_change,
+    range_variances_in_pieces,
+    variances_by,
+    variances_in_pieces,
+)
 from tasks.unbiased.baselines import covariance as covariance_of_sines
 from tasks.unbiased.variance import tree_variances
 from tests.support.shapes import axis_by, complete, covariance, drawn, halved, incidences, tree_by
@@ -123,6 +129,8 @@ def test_ranges_in_pieces_have_the_noise_of_their_fewest_nodes(shape):
     firsts = [axis.first_descendants(level, axis.depth) for level in range(axis.depth + 1)]
     found = variances_in_pieces(axis, variances.tolist())
     each = {pair: variances[fewest(*pair, firsts)].sum() for pair in combinations(range(n + 1), 2)}
+    every = range_variances_in_pieces(axis, variances.tolist())
+    assert [every[pair] for pair in each] == pytest.approx([*each.values()], rel=1e-12)
     assert found["ranges"] == pytest.approx(np.mean(list(each.values())), rel=1e-12)
     assert found["prefix"] == pytest.approx(np.mean([each[0, stop] for stop in range(1, n + 1)]), rel=1e-12)
     nodes = np.repeat(variances, [tree.possible_cells(level) for level in range(tree.depth + 1)])
@@ -154,5 +162,14 @@ def test_workloads_of_any_covariance_agree_with_those_of_a_tree():
     """Given the covariance of a tree's leaves, all mean variances are those of the tree."""
     tree = tree_by(halved(13))
     precisions = np.random.default_rng(6).uniform(0.5, 2, tree.depth + 1)
+    of_tree = tree_variances(tree, precisions)
+    assert of_tree.covariance == pytest.approx(covariance(tree, precisions), abs=1e-10)
+    every = workloads.range_variances(of_tree.covariance)
+    boxes = ranges_of(13)
+    one_by_one = np.einsum("bi,ij,bj->b", boxes, of_tree.covariance, boxes)
+    assert every[np.triu_indices(14, 1)] == pytest.approx(one_by_one)
+    found = workloads.mean_and_worst(every)
+    assert found["ranges"] == pytest.approx((one_by_one.mean(), one_by_one.max()))
+    assert found["prefix"] == pytest.approx((one_by_one[:13].mean(), one_by_one[:13].max()))
     found = variances_by(covariance(tree, precisions), tree.axes[0])
     assert found == pytest.approx(workloads.mean_variances(tree_variances(tree, precisions), {0}), rel=1e-9)
