@@ -17,6 +17,7 @@ from tasks.released.sources.protocol import Misfit, Source, measured_cells
 from tasks.tree.axis import AxisLevels, BoolArray, FloatArray, IntArray
 from tasks.tree.frontier import taking
 from tasks.tree.views import Partition, leaves_of, level_view
+from tasks.unbiased.dense import Dense
 from tasks.unbiased.deviations import AtOnce, ReleasedCounts, released_counts
 from tasks.unbiased.grid import Grid, sums_of_first
 from tasks.unbiased.least_squares import least_squares, precisions_of
@@ -169,10 +170,11 @@ class UnbiasedEstimate(Estimate):
         return low[None], high[None]
 
     def least_squares(self) -> LeastSquares | None:
-        """Return what the variance of any sum of areas follows from; None beside views with derived columns, and by a strategy."""
-        tree, source = self.source.tree, self.source
-        if source.covariance == DENSE:
-            return None
+        """Return what the variance of any sum of areas follows from; None beside views with derived columns."""
+        tree, source, variances = self.source.tree, self.source, self._counts.variances
+        if isinstance(variances, Dense):
+            measured = variances.strategy.products, variances.noise**0.5
+            return LeastSquares([], None, self._counts.rounding_variance, self._counts.slack, measured)
         scales = {
             number: None if of.summed else of.noise.scale if of.noise else 0.0 for number, of in source.parts.items()
         }

@@ -16,7 +16,7 @@ _MOST_DRAWS = 10**15  # of the cells of a table: the noise of more says nothing 
 _MOST_ABOVE = 100_000  # measured cells, or areas, of all levels above those that are added up
 MOST_NUMBERED = 2**53  # cells that have numbers in a script
 _MOST_RANGES = 50_000  # of all tables together, and of 316 codes
-_MOST_BESIDE = 100  # cells of views beside a tree: the page factors the matrix of their covariances
+_MOST_BESIDE = 100  # cells of views beside a tree, or codes of a strategy: the page factors a matrix of them
 
 
 class Sums:
@@ -30,7 +30,7 @@ class Sums:
     def of_table(self, boxes: Boxes, count: IntArray) -> dict[str, Any]:
         """Return what a table of all its cells says for sums over them: `measured` of its cells, or the ends of all `ranges` of sizes, or by a strategy."""
         measured, size = self._estimate.measured(boxes), self._estimate.folder.tree.number_of(SIZE)
-        if self._estimate.source.covariance == DENSE:
+        if self._estimate.source.covariance == DENSE and self._least_squares() is None:
             size = 0  # its one axis
         if measured and _most_draws(measured) > _MOST_DRAWS:
             measured = None
@@ -69,15 +69,20 @@ class Sums:
         if found is None or sum(len(first) for axis in axes for first in axis.first_child) > _MOST_ABOVE:
             return None
         sizes = [[axis.areas(level) for axis, level in zip(axes, at, strict=True)] for at, _ in found.views or ()]
-        if sum(map(math.prod, sizes)) > _MOST_BESIDE:
+        if max(sum(map(math.prod, sizes)), len(found.strategy[0]) if found.strategy else 0) > _MOST_BESIDE:
             return None
-        return {
+        shown: dict[str, Any] = {
             "trees": [{"steps": steps, "scales": scales} for steps, scales in found.trees],
             "views": found.views and [{"at": list(at), "scale": scale} for at, scale in found.views],
             "fan_outs": [[_in_short(np.diff(first)) for first in axis.first_child] for axis in axes],
             "rounding": found.rounding_variance,
             "slack": found.slack,
         }
+        if found.strategy:  # whole numbers, so that the data of a page are the same on every machine
+            products, scale = found.strategy
+            rows = [row[: at + 1] for at, row in enumerate(products.astype(np.int64).tolist())]
+            shown["strategy"] = {"products": rows, "scale": scale}
+        return shown
 
     def shared(self) -> dict[str, Any]:
         """Return what all tables share: the noise of parts, and where a tree was walked the measured cells of the levels above."""

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flows.api import release
+from flows.api import open_release, release
 from storage.database.connections import store
 from tasks.folder.verify.folder import verify
 from tasks.laws import samplers
@@ -179,6 +179,22 @@ def test_the_scales_of_a_page_say_how_far_counts_are_off(library, kind):
         variance *= own.of_cells(tree.axis_levels(tree.depth), [np.zeros(1, dtype=np.int64)] * len(axes))[0]
     [leaves] = [table for table in shown["tables"] if table["at"] == [axis.depth for axis in axes]]
     assert leaves["sd"][0] ** 2 == pytest.approx(variance + shown["sums"]["least_squares"]["rounding"], rel=1e-4)
+
+
+def test_a_page_has_what_the_variances_of_a_strategy_follow_from(library):
+    """With what rounding adds, the variance of a code, and of a sum of codes that is no range, is that of a query."""
+    folder = open_folder(library["ranges of three"].folder)
+    shown = payload(folder)
+    known, codes = shown["sums"]["least_squares"], folder.tree.axes[0].areas(4)
+    products = np.zeros((codes, codes))
+    products[np.tril_indices(codes)] = np.concatenate(known["strategy"]["products"])
+    covariance = known["strategy"]["scale"] ** 2 * np.linalg.inv(products + np.tril(products, -1).T)
+    if shown["sums"]["total"] is not None:
+        covariance -= np.outer(covariance.sum(axis=0), covariance.sum(axis=1)) / covariance.sum()
+    [leaves] = [table for table in shown["tables"] if table["at"] == [4]]
+    assert leaves["sd"][0] ** 2 == pytest.approx(covariance[0, 0] + known["rounding"], rel=1e-4)
+    both = open_release(folder.path).query(age="3+7").row(0, named=True)
+    assert both["sd"] ** 2 == pytest.approx(covariance[np.ix_([3, 7], [3, 7])].sum() + 2 * known["rounding"], rel=1e-4)
 
 
 @pytest.fixture

@@ -196,9 +196,36 @@ function cellsBeside() {
   return known.cells;
 }
 
+/** Return the rows of the Cholesky factor of the products of a strategy, made once. */
+function factorOf(strategy) {
+  strategy.factor ??= strategy.products.reduce((rows, products, at) => {
+    const row = solved(rows, products);
+    return [...rows, [...row, Math.sqrt(products[at] - row.reduce((sum, own) => sum + own ** 2, 0))]];
+  }, []);
+  return strategy.factor;
+}
+
+/** Return the numbers that the rows of a factor turn into some others. */
+function solved(rows, numbers) {
+  const found = [];
+  for (const [at, row] of rows.entries()) found.push((numbers[at] - found.reduce((sum, own, place) => sum + own * row[place], 0)) / row[at]);
+  return found;
+}
+
+/** Return the variance of a sum of codes that a strategy measured. */
+function byStrategy(strategy, set) {
+  const factor = factorOf(strategy);
+  const inside = factor.map((_, code) => (isInside(set, code, code + 1) ? 1 : 0));
+  if (total !== null && inside.every(Boolean)) return 0;
+  const [own, all] = [inside, inside.map(() => 1)].map((numbers) => solved(factor, numbers));
+  const product = (one, other) => one.reduce((sum, of, place) => sum + of * other[place], 0);
+  return strategy.scale ** 2 * (product(own, own) - (total === null ? 0 : product(own, all) ** 2 / product(all, all)));
+}
+
 /** Return the standard deviation of the sum over a set of each axis. */
 export function deviationOf(sets) {
   const part = partOf(sets);
+  if (known.strategy) return rounded(byStrategy(known.strategy, part.sets[0]), part.sets[0].first.length);
   if (known.views) {
     const corners = part.sets.reduce((product, { first, stop }, axis) => product * (stop[0] - first[0] < begins[axis][0][1] ? 2 * first.length : 1), 1);
     return rounded(besideViews(part, cellsBeside()).rest, corners);
