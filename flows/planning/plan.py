@@ -17,6 +17,7 @@ from flows.planning.scheme import (
 )
 from flows.planning.shares import scheme_of
 from flows.planning.views import (
+    BESIDE,
     ChosenOrder,
     check_settling,
     chosen_order,
@@ -27,6 +28,7 @@ from flows.planning.views import (
     views_of,
     with_order,
     with_views,
+    without_views,
 )
 from flows.specification.file import SpecFile, located
 from flows.specification.sections.run import RunKeys
@@ -379,8 +381,11 @@ def _plan(file: SpecFile) -> Plan:
     spec = with_order(spec, geography_first(tree))
     plan = _over(replace(file, spec=spec), source, ends)
     sigmas = None if plan.mechanism.adds_up_leaves else [level.sigma for level in plan.levels]
-    has_views = bool(plan.named_views) and file.spec.release.views is None
-    chosen = chosen_order(plan.tree, sigmas, spec.expected_total, has_views=has_views)
+    beside = BESIDE if plan.named_views else ""
+    if key := without_views(file.spec):
+        beside = f"{key} leaves no room for views of attributes beside it"
+    beside = "" if file.spec.release.views is not None else beside
+    chosen = chosen_order(plan.tree, sigmas, spec.expected_total, beside)
     if [*chosen.order] != spec.release.order:
         plan = _over(replace(file, spec=with_order(spec, chosen.order)), source, ends)
     return replace(plan, chosen=chosen)

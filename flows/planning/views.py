@@ -29,7 +29,8 @@ MOST_VIEW_CELLS = 10**7
 
 _THEN = "the attributes follow, those with the fewest codes first"
 _IS_PUBLIC = "expected_total decides this, and the order is published: give a guess that may be known"
-_BESIDE = (
+# what is said of views that Trellis chooses
+BESIDE = (
     "beside the tree, the totals of each axis are measured, those by each attribute in the coarsest areas, and those by pairs of a few attributes"
     f" (release.views: {ATTRIBUTES}; none leaves them out)"
 )
@@ -215,16 +216,28 @@ def with_order(spec: Spec, order: Sequence[str]) -> Spec:
 
 
 def with_views(spec: Spec) -> Spec:
-    """Return a spec with views of attributes, unless it names views itself, or has what does not go with them.
+    """Return a spec with views of attributes, unless it names views itself, or `without_views` says what does not go with them."""
+    return spec if spec.release.views is not None or without_views(spec) else _with_attributes(spec)
+
+
+def without_views(spec: Spec) -> str:
+    """Return the key of a spec without views that leaves no room for views of attributes; empty where there is none.
 
     Where every node is measured, views are left to the spec: their cells may be too many for exact variances.
     """
-    if spec.release.views is not None or spec.measure == SURVIVORS or "split" in spec.privacy.model_fields_set:
-        return spec
-    asked = spec.model_copy(update={"release": spec.release.model_copy(update={"views": ATTRIBUTES})})
-    is_possible = not any(incompatible_keys(asked, mechanism_asked_for(asked)))
+    asked = _with_attributes(spec)
     mechanism = mechanism_asked_for(asked)
-    return asked if is_possible and mechanism.measures_views and not mechanism.is_unbiased else spec
+    if spec.measure == SURVIVORS:
+        return "measure: survivors"
+    if "split" in spec.privacy.model_fields_set:
+        return "privacy.split"
+    if mechanism.is_unbiased or not mechanism.measures_views:
+        return f"mechanism {mechanism.name}"
+    return next((fault.field for fault in incompatible_keys(asked, mechanism)), "")
+
+
+def _with_attributes(spec: Spec) -> Spec:
+    return spec.model_copy(update={"release": spec.release.model_copy(update={"views": ATTRIBUTES})})
 
 
 def geography_first(tree: Tree) -> tuple[str, ...]:
@@ -237,7 +250,7 @@ def geography_first(tree: Tree) -> tuple[str, ...]:
     return (*_entries(tree, steps), *_attributes(tree))
 
 
-def chosen_order(tree: Tree, sigmas: Sequence[float] | None, total: int | None, *, has_views: bool) -> ChosenOrder:
+def chosen_order(tree: Tree, sigmas: Sequence[float] | None, total: int | None, beside: str) -> ChosenOrder:
     """Return the order that the codebooks and a guess of the number of records speak for.
 
     The ends come first, down to the finest level at which the mean count is at least twice the noise. Attributes follow, and after
@@ -247,7 +260,7 @@ def chosen_order(tree: Tree, sigmas: Sequence[float] | None, total: int | None, 
         tree: in the order of `geography_first`.
         sigmas: σ of its levels, records; None where levels are sums of leaves.
         total: the guess, records; None without one.
-        has_views: whether views of attributes are measured beside the tree.
+        beside: what is said of the views of attributes beside the tree; empty where they are not left to Trellis.
     Guarantees:
         Reads no table.
     """
@@ -263,7 +276,7 @@ def chosen_order(tree: Tree, sigmas: Sequence[float] | None, total: int | None, 
         reason = f"{_compared(tree, cut, total, sigmas)}; {_IS_PUBLIC}"
     steps = tree.steps[:geography]
     order = (*_entries(tree, steps[:cut]), *_attributes(tree), *_entries(tree, steps, cut))
-    return ChosenOrder(order, f"{reason}; {_BESIDE}" if has_views else reason)
+    return ChosenOrder(order, f"{reason}; {beside}" if beside else reason)
 
 
 def _compared(tree: Tree, cut: int, total: int, sigmas: Sequence[float]) -> str:
