@@ -226,12 +226,12 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
         notes.append(f"noise.sampler is {sampler_of(plan, law)}, because it has no {spec.noise.sampler}.")
     if tried.finish == Together() and not mechanism.settles_together:
         notes.append(
-            "its counts are settled together with the views, which gives the same for every mechanism of a tree;"
+            "its counts are settled together with the views, which gives the same for every mechanism of a tree without priors;"
             f" {mechanism.name}:{WITHOUT_VIEWS} measures no views."
         )
-    if plan.named_views and named != WITHOUT_VIEWS and not tried.measures_views:
-        key = "grid" if spec.release.grid else "views"
-        notes.append(f"release.{key} is left out: its views are sums of what it releases.")
+    if plan.named_views and named != WITHOUT_VIEWS and not (tried.measures_views or tried.counts_groups):
+        what = "pairs of levels of release.grid" if spec.release.grid else "views"
+        notes.append(f"it measures no {what}: these are added up from what it releases.")
     if plan.scheme.rho is not None and mechanism.is_unbiased and "split" not in mechanism.refused:
         notes.append("privacy.split.targets share the budget of each epsilon, and are met only where it suffices.")
     if spec.measure and not tried.chooses_cells:

@@ -17,6 +17,7 @@ from tasks.validate.sums import SUMS
 LEAVES = "leaves"
 NO_RANGES = MappingProxyType[str, RangeDeviations]({})
 _CLEAR = 2  # standard errors
+_ALIKE = 0.995  # of errors, from where on one is not said to be less than another
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]  # by question and mechanism, the error of every run
 
@@ -115,7 +116,7 @@ def _who_leads(leads: Mapping[str, Lead]) -> str:
 
 
 def _share(lead: Lead) -> str:
-    return "" if lead.ratio is None else f" ({1 - lead.ratio:.0%} less than {lead.next})"
+    return f" ({1 - lead.ratio:.0%} less than {lead.next})" if lead.ratio is not None and lead.ratio < _ALIKE else ""
 
 
 def _remarks(scores: Scores, leads: Mapping[str, Lead], releasing: set[str], runs: int) -> Iterator[str]:
