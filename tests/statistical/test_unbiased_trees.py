@@ -86,6 +86,7 @@ def test_every_level_has_the_stated_variance_and_no_bias(sigma):
         assert float((fudged**2).mean()) < 0.5 * sigma**2
 
 
+@pytest.mark.thorough
 def test_intervals_of_ranges_cover():
     """Of 2,000 ranges and 40 sets of 256 leaves in 200 releases at least 89 % are covered at a confidence of 90 %, and of half the width are not.
 

@@ -139,7 +139,8 @@ def spoilt(folder, records, kind):
 
 
 @pytest.mark.heavy("a release fails, and is finished")
-@pytest.mark.parametrize("kind", ["csv", pytest.param("parquet", marks=thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_records_survive_a_failure_and_are_verified(city, monkeypatch, kind):
     """A rerun publishes the records that were asked for, and `verify` finds whatever was done to them since."""
     if kind == "parquet":

@@ -84,6 +84,7 @@ def bytes_below(folder):
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
+@pytest.mark.thorough
 def test_a_plan_predicts_what_a_release_leaves(planned, country, tmp_path):
     """With a guess of the total every place holds what the plan said within a factor of 3, and so for the next release."""
     # So are the cells that are measured and that survive at every level.
