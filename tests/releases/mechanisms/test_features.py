@@ -35,7 +35,6 @@ ZONES = [("A", "A1"), ("A", "A2"), ("B", "B1"), ("B", "B2"), ("B", "B3")]
 TRIPS = 3_000
 NO_NOISE = SPEC["privacy"] | {"epsilon": 5000.0}  # but for one draw in 10**200
 BUDGET = {"epsilon": 1e5, "delta": 1e-6}
-thorough = pytest.mark.thorough
 
 
 @dataclass
