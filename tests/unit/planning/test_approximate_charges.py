@@ -69,6 +69,13 @@ def test_a_histogram_is_charged_at_its_finest_level_alone(con):
     assert event["levels"][0]["rho"] == "0"
 
 
+def test_a_release_alone_costs_its_own_epsilon_at_its_own_delta_and_larger_ones():
+    """What it states with its δ says nothing at a smaller one, where its ρ decides."""
+    alone = Spending(Fraction(1, 8), (), 0.5, DELTA)
+    assert composed_epsilon([alone], 2 * DELTA) == composed_epsilon([alone], DELTA) == alone.epsilon
+    assert composed_epsilon([alone], DELTA / 2) >= zcdp_epsilon(Fraction(1, 8), DELTA / 2) > 2.0
+
+
 def test_what_would_pass_the_cap_is_refused(con):
     """Whether by ε, by δ, or by ρ beside them, and nothing of it is recorded; what is left fits."""
     assert epsilon_beside([], CAP, SMALL) == CAP.epsilon
