@@ -4,7 +4,7 @@
 # make crash    kills a release before and after each of its durable steps, and begins twenty at once; takes about twenty minutes
 # make cluster  runs releases on clusters of this machine, whose workers are killed, stopped and cut off; takes about twenty minutes
 # make audit    audits the privacy claim as a black box, with thousands of releases; takes about an hour
-# make mutants  puts faults into a copy of the code, one at a time, and runs the test that must notice each; takes about twenty minutes
+# make mutants  puts faults into a copy of the code, one at a time, and runs the test that must notice each; takes about five minutes
 # make check    checks format, lint, types and import rules
 # make reference  makes docs/reference from the code
 # make bench    runs every benchmark and writes benchmarks/*.md; takes about forty minutes; set TRELLIS_DATA to the folder that contains lodes_ri_2019/

@@ -117,8 +117,8 @@ def _grid_split(scheme: Scheme, split: object) -> TreeSplit:
         if len({*squares}) > 1:
             raise wrong_key(
                 "privacy.split.targets",
-                "must be left out with release.grid unless neighbours is add_remove and distinct is left out: only where a unit moves all"
-                " pairs of levels equally far is the cost a product of one per axis, of which the least is known.",
+                "must be left out with release.grid unless neighbours is add_remove and distinct is left out: the least cost is"
+                " known only where a unit moves all pairs of levels equally far.",
                 hint="Give epsilon, and a split such as {workload: ranges}; plan states the deviations.",
             )
         of_axes = for_targets_of_pairs(_variances(split, scheme), sides)
@@ -276,7 +276,7 @@ def least_mean_variance(scheme: Scheme, rho: Fraction, workload: str) -> float |
         scheme: of one ordered axis of at most `MOST_CODES` codes, for what a unit is.
         rho: what the mechanism costs.
     Returns:
-        None where the noise costs no ρ, and where distinct records are promised, of which the bound knows nothing.
+        None where the noise costs no ρ, or where distinct records are promised, which the bound does not consider.
     """
     keys, leaves = scheme.keys, scheme.tree.possible_cells(scheme.tree.depth)
     if not rho or keys.distinct:

@@ -287,7 +287,7 @@ class Estimate(ABC):
         return None
 
     def ranges(self, levels: AxisLevels, count: IntArray) -> tuple[IntArray, IntArray] | None:  # noqa: ARG002
-        """Return low and high of all ranges of sizes; None where none are stated, or they follow from sums of boxes.
+        """Return low and high of all ranges of sizes, or of codes that a strategy measured; None where none are stated, or they follow otherwise.
 
         Args:
             levels: of the sizes and of other axes, of which each cell has its own ranges.

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 from flows.specification.rules import Columns, Keys, Location, Name, Number, known_timezone, no_boolean, refuse
 from storage.tables import edges_of, lists_codes, taken_codes, with_codes
 from tasks.ingest.tables import in_nfc
+from tasks.tree.ordered import MOST_CODES
 
 Edge = Annotated[Number, Field(allow_inf_nan=False)]  # of a bin
 
@@ -31,8 +32,11 @@ class Steps(Keys):
 
     @model_validator(mode="after")
     def _reaches_last(self) -> "Steps":
-        if not self.last > self.first or (Decimal(str(self.last)) - Decimal(str(self.first))) % Decimal(str(self.step)):
-            refuse(["last must be first and a whole number of steps."])
+        first, last, step = (Decimal(str(of)) for of in (self.first, self.last, self.step))
+        if (last - first) / step >= MOST_CODES:
+            refuse(["step must leave at most 2**20 bins."])
+        if last <= first or (last - first) % step:
+            refuse(["last must be above first by a whole number of steps."])
         return self
 
 

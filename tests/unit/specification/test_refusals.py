@@ -241,6 +241,8 @@ OF_FEATURES = [
     *of(ADULT, "hierarchy.sex.from.column", "must be given.", ABSENT, changes=TAKEN),
     *of(ADULT, "hierarchy.sex.from.zone", "must be a time zone such as Europe/Rome", "Rome", changes=TAKEN),
     *of(ADULT, "hierarchy.sex.from.zone", "must be left out without take", "UTC", changes=TAKEN),
+    (ADULT, TAKEN | {"hierarchy.sex.from.bins": {"first": 0, "last": 1, "step": 0.3}}, "hierarchy.sex.from.bins.last", "must be above first by a whole number"),
+    (ADULT, TAKEN | {"hierarchy.sex.from.bins": {"first": 0, "last": 1e30, "step": 0.1}}, "hierarchy.sex.from.bins.step", "at most 2**20 bins"),
     (ADULT, TAKEN | {"hierarchy.sex.from.bins": [1, "x"]}, "hierarchy.sex.from.bins.1", "must be a number, got “x”."),
     *of(ADULT, "hierarchy.sex.unlisted", "must be a code that is not blank.", "", "  "),
     *of(ADULT, "hierarchy.education.unlisted", "must be left out without table", "x", changes=NO_TABLE),
