@@ -30,7 +30,7 @@ from tests.support.user import User  # noqa: E402
 # what Trellis and others keep in the user's cache stays in the checkout
 os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / "build" / "cache")
 
-settings.register_profile("test", derandomize=True, deadline=None, max_examples=50)
+settings.register_profile("test", derandomize=True, deadline=None, max_examples=30)
 settings.register_profile("thorough", derandomize=True, deadline=None)
 settings.load_profile("test")
 

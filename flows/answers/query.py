@@ -166,7 +166,7 @@ def answers_to(
         raise UsageError("Differences and shares have no intervals that hold all at once.", field="--simultaneous")
     confidence, others = published.manifest.intervals.confidence, list[Question]()
     if minus is not None:
-        if minus.manifest.id == published.manifest.id:
+        if minus.manifest.seals == published.manifest.seals:  # ids of two stores may be the same
             raise UsageError("--minus must name another release.", field="--minus")
         try:
             others = [*questions(minus, _with_groups(minus, asked_for, tables))]

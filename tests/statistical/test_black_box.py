@@ -92,13 +92,18 @@ LONG = [  # each makes four times as many releases as it says, some ninety in a 
 HEAVY = pytest.mark.heavy("it makes dozens of releases: an audit cannot do with fewer")
 SHORT = [
     Audit("inftda_reconciled", "substitution", releases=14),
-    Audit("inftda", "substitution", releases=14),
-    Audit("inftda_lenient", "substitution", releases=14),
     Audit("stability_histogram", "add_remove", law="laplace", releases=16),
-    Audit("cbdp", "add_remove", law="laplace", releases=16),
     Audit("cascade", "substitution", releases=14),
-    pytest.param(Audit("inftda", "substitution", "table", releases=14), marks=pytest.mark.audit),
-    pytest.param(Audit("cbdp", "substitution", releases=14), marks=pytest.mark.audit),
+    *(
+        pytest.param(audit, marks=pytest.mark.audit)
+        for audit in (
+            Audit("inftda", "substitution", releases=14),
+            Audit("inftda_lenient", "substitution", releases=14),
+            Audit("inftda", "substitution", "table", releases=14),
+            Audit("cbdp", "add_remove", law="laplace", releases=16),
+            Audit("cbdp", "substitution", releases=14),
+        )
+    ),
 ]
 
 

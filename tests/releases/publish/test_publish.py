@@ -315,7 +315,7 @@ for name in sys.argv[3:]:
 
 
 @pytest.mark.parametrize(
-    "many", [6, pytest.param(100, marks=[pytest.mark.thorough, pytest.mark.heavy("it verifies 500 times")])]
+    "many", [6, pytest.param(30, marks=[pytest.mark.thorough, pytest.mark.heavy("it verifies 150 times")])]
 )
 def test_no_byte_can_be_changed(folder, many):
     """A changed byte of a table, be it in its first bytes, its data or its footer, or of a text is a failure and no crash."""
