@@ -34,6 +34,7 @@ from scipy.special import log_ndtr, ndtr
 from views import Asked
 
 from flows.planning.guarantee import guarantee_of
+from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.specification.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import public_table
@@ -44,9 +45,10 @@ from tasks.mechanisms import MECHANISMS
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree
 from tasks.unbiased.baselines import MOST_LEAVES, best_precisions, covariance, variances_by, variances_in_pieces
+from tasks.unbiased.dense import Dense
 from tasks.unbiased.grid import Grid
 from tasks.unbiased.precisions import cascade, costs_of, for_workload, mean_fan_outs, twice_rho, uniform, wavelet
-from tasks.unbiased.variance import ROUNDING_VARIANCE, tree_variances
+from tasks.unbiased.variance import ROUNDING_VARIANCE, TreeVariances, tree_variances
 from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, SETS, WORST, mean_variances
 from tests.support.scales import try_scales
 
@@ -174,11 +176,7 @@ def strategies(_: argparse.Namespace) -> list[Asked]:
         for mechanism, workload in product(("unbiased_tree", "cascade", "optimal_ranges"), (RANGES, PREFIX)):
             if mechanism == "cascade" and workload == PREFIX:
                 continue
-            split = {} if mechanism == "cascade" else {"split": {"workload": workload}}
-            unit = {"unit": "one", "neighbours": "add_remove", "max_records_per_unit": 1}
-            keys = PrivacyKeys(**unit, rho=0.5, delta=1e-8, accountant="zcdp", **split)
-            scheme = scheme_of(keys, tree, tree, MECHANISMS[mechanism], "table")
-            variances = scheme.released(guarantee_of(scheme).noises).variances
+            scheme, variances = as_planned(tree, mechanism, workload, rho=0.5, accountant="zcdp")
             begin, end = np.triu_indices(n + 1, 1)
             every = variances.of_boxes([begin], [end])
             own = {RANGES: every, PREFIX: every[begin == 0]}
@@ -194,8 +192,20 @@ def strategies(_: argparse.Namespace) -> list[Asked]:
         if n == 256:
             ratio = means[f"optimal_ranges, {RANGES}"] / means[f"unbiased_tree, {RANGES}"]
             found.append(Asked("256 codes: optimal_ranges over unbiased_tree, ranges", ratio, most=0.75))
+            ways = {"optimal_ranges": "zcdp", "unbiased_tree": "pld"}
+            of_ways = [as_planned(tree, of, RANGES, epsilon=1.0, accountant=way)[1] for of, way in ways.items()]
+            one, other = (float(of.of_boxes([begin], [end]).mean()) for of in of_ways)
+            found.append(Asked("256 codes: the same at (1, 1e-8), the tree accounted by pld", one / other))
     print(markdown(lines), flush=True)
     return found
+
+
+def as_planned(tree: Tree, mechanism: str, workload: str, **cost: object) -> tuple[Scheme, TreeVariances | Dense]:
+    """Return the measurements of a planned release of one ordered axis, and the variances of its counts before rounding."""
+    split = {} if mechanism == "cascade" else {"split": {"workload": workload}}
+    unit = {"unit": "one", "neighbours": "add_remove", "max_records_per_unit": 1}
+    scheme = scheme_of(PrivacyKeys(**unit, delta=1e-8, **cost, **split), tree, tree, MECHANISMS[mechanism], "table")
+    return scheme, scheme.released(guarantee_of(scheme).noises).variances
 
 
 def ordered_tree(n: int) -> Tree:
