@@ -245,12 +245,12 @@ def test_every_durable_event_of_a_release_is_noticed(killed):
 
 @pytest.mark.parametrize(("name", "moment"), [
     (WALKED, "after commit CREATE true_level_2"),
-    (WALKED, "after link level_3_b01.noisy.parquet"),
+    pytest.param(WALKED, "after link level_3_b01.noisy.parquet", marks=pytest.mark.thorough),
     (WALKED, "before commit noisy 4 b00"),
     (WALKED, "before commit releases published"),
     ("fitted priors", "after link level_4_b01.statistics.parquet"),
-    ("unbiased trees", "before link level_3_trunk.noisy.parquet"),
-    ("views", "before link level_7_trunk.noisy.parquet"),
+    pytest.param("unbiased trees", "before link level_3_trunk.noisy.parquet", marks=pytest.mark.thorough),
+    pytest.param("views", "before link level_7_trunk.noisy.parquet", marks=pytest.mark.thorough),
     ("ranges", "before link level_4_trunk.noisy.parquet"),
     ("unbiased trees with views", "before link level_8_trunk.noisy.parquet"),
     pytest.param("group sizes", "after commit noisy 2 trunk", marks=pytest.mark.thorough),

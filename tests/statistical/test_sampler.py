@@ -90,7 +90,11 @@ def goodness_of_fit(noise, scale, law):
 
 
 @pytest.mark.parametrize(("law", "sampler", "scale"), [
-    *((law, sampler, scale) for law, sampler in SAMPLERS for scale in SCALES[law]),
+    *(
+        pytest.param(law, sampler, scale, marks=[pytest.mark.thorough] if sampler != "table" and scale > 2 else [])
+        for law, sampler in SAMPLERS
+        for scale in SCALES[law]
+    ),
     *((GAUSSIAN.name, "table", scale) for scale in (WIDE, LARGEST_TABLE_SCALE)),
 ])  # fmt: skip
 def test_noise_has_its_law(law, sampler, scale):
@@ -229,8 +233,12 @@ def test_a_histogram_never_shows_a_leaf_without_records():
     assert seen == {(0, area) for area in range(30)}
 
 
-@pytest.mark.parametrize("neighbours", ["substitution", "add_remove"])
-@pytest.mark.parametrize("records", [1, 3])
+@pytest.mark.parametrize(("neighbours", "records"), [
+    ("add_remove", 1),
+    ("substitution", 3),
+    pytest.param("add_remove", 3, marks=pytest.mark.thorough),
+    pytest.param("substitution", 1, marks=pytest.mark.thorough),
+])  # fmt: skip
 def test_a_unit_alone_in_its_leaves_is_seen_no_oftener_than_delta(neighbours, records):
     """Of many leaves with one unit's records alone, no more are kept than the charge says; below the threshold it shows."""
     noise = thresholded_for(sensitivity_of(neighbours, records), 1.0, 0.1)
