@@ -24,7 +24,7 @@ from paper_page import SOLVER
 from results import save
 
 from flows.cli.arguments import json_object
-from flows.planning.parts import parts_of
+from flows.planning.shares import parts_of
 from flows.specification.file import parse_spec
 from flows.synthetic import write_ready
 from flows.trials.comparison import comparison_answer, make_comparison, trials_of

@@ -19,7 +19,7 @@ from tasks.tree.frontier import taking
 from tasks.tree.order import Tree
 from tasks.tree.views import level_view
 from tasks.unbiased.deviations import released_counts
-from tasks.unbiased.grid import Grid, round_grid
+from tasks.unbiased.grid import Grid, round_grid, side_of
 from tasks.unbiased.least_squares import least_squares, round_prefix_sums
 from tasks.unbiased.precisions import cascade, mean_fan_outs
 from tasks.unbiased.variance import tree_variances
@@ -53,12 +53,11 @@ def seconds_and_memory(tree: Tree) -> tuple[float, float]:
 def grid_seconds_and_memory(tree: Tree) -> tuple[float, float]:
     """Return thread seconds, the least of three, and GB at most, of a release of all pairs of nodes of a tree by cascade, twice."""
     precisions = cascade(mean_fan_outs(tree)).tolist()
-    side = tree_variances(tree, precisions)
-    grid = Grid((side, side), (precisions, [of / 25 for of in precisions]))
+    grid = Grid((side_of(tree, precisions), side_of(tree, [of / 25 for of in precisions])))
 
-    def noisy(above: int, below: int) -> IntArray:
-        sizes = tree.possible_cells(above), tree.possible_cells(below)
-        scale = (grid.precisions[0][above] * grid.precisions[1][below]) ** -0.5
+    def noisy(levels: tuple[int, ...]) -> IntArray:
+        sizes = [tree.possible_cells(level) for level in levels]
+        scale = math.prod(side.precisions[level] for side, level in zip(grid.sides, levels, strict=True)) ** -0.5
         return table_noise(np.full(math.prod(sizes), 7), scale).reshape(sizes)
 
     return measured(lambda: round_grid(grid.settle(noisy)))

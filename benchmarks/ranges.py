@@ -46,7 +46,7 @@ from tasks.tree.axis import Axis
 from tasks.tree.order import Tree
 from tasks.unbiased.baselines import MOST_LEAVES, best_precisions, covariance, variances_by, variances_in_pieces
 from tasks.unbiased.dense import Dense
-from tasks.unbiased.grid import Grid
+from tasks.unbiased.grid import Grid, side_of
 from tasks.unbiased.precisions import cascade, costs_of, for_workload, mean_fan_outs, twice_rho, uniform, wavelet
 from tasks.unbiased.variance import ROUNDING_VARIANCE, TreeVariances, tree_variances
 from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, SETS, WORST, mean_variances
@@ -120,7 +120,7 @@ RECTANGLES = {"flat": 128.4, "hay": 46.1, "cascade": 38.0, "wavelet": 28.7, "bes
 
 def grids(_: argparse.Namespace) -> list[Asked]:
     """Print the exact mean variance of all rectangles where all pairs of nodes of two axes are measured."""
-    tree, ones, found = halved(32), [1] * 6, list[Asked]()
+    tree, ones, found = ordered_tree(32), [1] * 6, list[Asked]()
     fan_outs = mean_fan_outs(tree)
     splits = {
         "flat": np.eye(6)[5],
@@ -131,8 +131,8 @@ def grids(_: argparse.Namespace) -> list[Asked]:
     }
     for name, split in splits.items():
         unit = (split / twice_rho(split, ones)).tolist()
-        side = tree_variances(tree, unit)
-        variance = Grid((side, side), (unit, unit)).mean_variances()[RANGES]
+        side = side_of(tree, unit)
+        variance = Grid((side, side)).mean_variances()[RANGES]
         print(f"{name}: {variance:.1f}")
         found.append(Asked(f"32 × 32 leaves, {name}: off, relative", abs(variance / RECTANGLES[name] - 1), most=CLOSE))
     return found

@@ -26,7 +26,7 @@ MUST_BE_GIVEN = {
         ("input.origin", "input.destination"),
         "must be given for trips, left out with input.matrix, for features and for group sizes",
     ),
-    "release.tree": "must be given for trips, left out for features and group sizes",
+    "release.tree": "must be given for trips without release.grid, left out for features and group sizes",
     "input.features": "must be given for features, left out for trips and group sizes",
     "release.order": "must be given for features without release.grid, left out for trips and group sizes",
     **dict.fromkeys(

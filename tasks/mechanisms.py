@@ -417,11 +417,11 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
     counts are calibrated.
 
     A mechanism that measures every node of a tree measures every cell of the views too, and settles all of it by least squares. In a grid
-    it measures all pairs of levels of two axes, which are levels and views. Others go down their tree there as always.
+    it measures all combinations of levels of the axes, which are levels and views. Others go down their tree there as always.
 
     Args:
         together: whether there are few enough leaves to settle all of it together.
-        is_grid: whether the views are the pairs of levels of two axes that are no levels of the tree.
+        is_grid: whether the views are the combinations of levels of the axes that are no levels of the tree.
     """
     if mechanism.finish == Unbiased() and (is_grid or has_views):
         finish = Unbiased(GRID if is_grid else VIEWS)

@@ -193,7 +193,7 @@ class Forecast:
         order: what takes the place of `release.order`, and why; None where the spec has it.
         measure: None where the mechanism has no choice.
         confidence: with which an interval holds the true count.
-        is_grid: whether all pairs of levels of two axes are measured; intervals then hold for single cells, not for the rows of a table.
+        is_grid: whether all combinations of levels of the axes are measured; intervals then hold for single cells, not for the rows of a table.
         ranges: None where no axis is measured for ranges by a strategy.
         rows: `signal` where the rows that stand out are published in tables of their own too, `all` elsewhere.
         unprotected: what is published exactly, in words.

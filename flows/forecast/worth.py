@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from flows.forecast.values import PlannedMargin
 from flows.planning.composition import composed_epsilon, standing_of
 from flows.planning.guarantee import guarantee_of, noises_like
-from flows.planning.parts import parts_of
 from flows.planning.plan import Plan
 from flows.planning.scheme import Scheme
-from flows.planning.shares import scheme_of
+from flows.planning.shares import parts_of, scheme_of
 from flows.planning.views import views_of
 from flows.specification.keys import DEFAULT_MECHANISM
 from storage.errors import SpecError

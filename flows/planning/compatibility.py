@@ -197,13 +197,13 @@ def _faults_of_split(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
 
 
 def _faults_of_grid(mechanism: Mechanism) -> Iterator[SpecError]:
-    """Yield what a release of all pairs of levels of two axes cannot have."""
+    """Yield what a release of all combinations of levels of its axes cannot have."""
     if not mechanism.is_unbiased:
         able = _able(lambda of: of.is_unbiased)
         yield wrong_key(
             "release.grid",
             f"needs a mechanism that measures every node ({able}), got {mechanism.name}.",
-            hint="Choose mechanism: unbiased_tree, or name the features in release.order.",
+            hint="Choose mechanism: unbiased_tree, or name the axes in release.order.",
         )
 
 

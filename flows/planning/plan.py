@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from flows.planning.compatibility import incompatible_keys, law_of, measured_by, mechanism_asked_for, mechanism_named
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
-from flows.planning.parts import parts_of
 from flows.planning.scheme import (
     Scheme,
     check_fan_out,
@@ -15,7 +14,7 @@ from flows.planning.scheme import (
     promised_levels,
     tree_over,
 )
-from flows.planning.shares import scheme_of
+from flows.planning.shares import parts_of, scheme_of
 from flows.planning.views import (
     BESIDE,
     ChosenOrder,

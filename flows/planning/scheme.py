@@ -91,7 +91,7 @@ class Scheme:
 
     @property
     def is_grid(self) -> bool:
-        """Whether all pairs of levels of two axes are measured."""
+        """Whether all combinations of levels of several axes are measured."""
         return self.mechanism.finish == Unbiased(GRID)
 
     def released(self, measured: Sequence[LevelNoise], confidence: float = CONFIDENCE) -> ReleasedCounts:

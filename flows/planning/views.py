@@ -45,7 +45,7 @@ def derived_columns(of: TableSource, tree: Tree) -> dict[str, Derived]:
 def views_of(spec: Spec, tree: Tree, derived: Mapping[str, Derived]) -> tuple[tuple[ViewTerms, View], ...]:
     """Return the views of a spec, in its order, with their terms; one with the axis levels of a tree level has the number of that.
 
-    A rule such as `margins` leaves out totals that others hold by the codebooks, and those without room. The views of a grid are all pairs of levels that its tree has not.
+    A rule such as `margins` leaves out totals that others hold by the codebooks, and those without room. The views of a grid are all tables that are no levels of its tree.
     Where there are too many leaves to settle all of it together, all cells of levels 0 and 1 alone are measured, and views must be
     totals of one axis that are no finer level.
 
@@ -199,7 +199,7 @@ class ChosenOrder:
 
 def is_open(spec: Spec) -> bool:
     """Return whether a spec leaves the order to Trellis."""
-    return spec.has_ends and bool(spec.input.features) and spec.release.order is None
+    return spec.has_ends and bool(spec.input.features) and not (spec.release.order or spec.release.grid)
 
 
 def order_of_places(spec: Spec) -> ChosenOrder | None:

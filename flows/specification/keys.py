@@ -30,7 +30,7 @@ from flows.specification.sections.views import (
     faults_of_views,
     faults_of_weights,
     margin_views,
-    pairs_beside_levels,
+    tables_beside_levels,
 )
 from storage.machine.files import is_file_name
 from storage.releases.terms import DEFAULT_FOR_SIZES
@@ -224,10 +224,9 @@ class Spec(Keys):
         if order is not None:
             yield from faults_of_order(order, levels, finest)
         if grid is not None:
-            ordered = [name for name in features if isinstance(self.hierarchy_of(name)[1], Ordered)]
-            yield from faults_of_grid(grid, features, ordered)
+            yield from faults_of_grid(grid, {name: of.index(finest[name]) + 1 for name, of in levels.items()})
             if self.release.views:
-                yield f"release.views must be left out with {GRID}, which measures all pairs of levels."
+                yield f"release.views must be left out with {GRID}, which measures all combinations of levels."
         for name in self.release.finest if isinstance(self.release.finest, dict) else ():
             if name not in self.axes:
                 yield f"release.finest must name axes ({in_short(self.axes)}), got {name}."
@@ -294,7 +293,7 @@ class Spec(Keys):
     def views(self) -> dict[str, dict[str, str]]:
         """The views that are measured beside the tree: by name, the level of each axis that is not left out."""
         if self.release.grid:
-            return pairs_beside_levels(self.release.grid, self.released_levels, self.flat_features)
+            return tables_beside_levels(self.release.grid, self.released_levels, self.flat_features)
         if self.release.views == MARGINS:
             return margin_views(self.released_levels, self.flat_features)
         if self.release.views == ATTRIBUTES:

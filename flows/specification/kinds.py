@@ -80,19 +80,18 @@ def _faults_of_order(given: set[str]) -> Iterator[str]:
     has_features, has_ends = _FEATURES in given, not given.isdisjoint(_ENDS)
     if has_ends or not has_features:
         yield from _lacking(given, *_ENDS)
-    if GRID in given and (has_ends or not has_features):
-        which = "with input.origin" if has_ends else "when input.features is not given"
-        yield f"{GRID} must be left out {which}: it is for two ordered features alone."
     if {GRID, _ORDER} <= given:
-        yield f"{_ORDER} must be left out with {GRID}, which refines both features in turns."
-    if {_TREE, _ORDER} <= given:
-        yield f"{_TREE} must be left out with {_ORDER}, which says what is refined first."
-    elif _TREE in given and has_features and not has_ends:
+        yield f"{_ORDER} must be left out with {GRID}, which refines all axes in turns."
+    for key in (_ORDER, GRID):
+        if {_TREE, key} <= given:
+            yield f"{_TREE} must be left out with {key}, which says what is refined first."
+            return
+    if _TREE in given and has_features and not has_ends:
         yield f"{_TREE} must be left out when input.origin is not given: it says which end of trips is refined first."
     if has_features:
         yield from _lacking(given, *(() if has_ends or GRID in given else (_ORDER,)))
     else:
-        yield from _lacking(given, *(() if _ORDER in given else (_TREE,)), "release.finest")
+        yield from _lacking(given, *(() if given & {_ORDER, GRID} else (_TREE,)), "release.finest")
 
 
 def _faults_of_matrix(given: set[str]) -> Iterator[str]:

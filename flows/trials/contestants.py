@@ -10,7 +10,8 @@ import numpy as np
 from flows.planning.guarantee import Guarantee
 from flows.planning.plan import Plan
 from flows.planning.scheme import Scheme
-from flows.planning.shares import least_mean_variance, scheme_of
+from flows.planning.shares import scheme_of
+from flows.planning.splits import least_mean_variance
 from flows.specification.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import PublicTable, Trial
 from flows.trials.sizes import RelaxedTrial
@@ -80,7 +81,7 @@ class Contestant(ABC):
         return None
 
     def least_mean_variance(self, workload: str) -> float | None:  # noqa: ARG002
-        """Return the bound on the mean variance at the ρ of its trials, as `flows.planning.shares.least_mean_variance`."""
+        """Return the bound on the mean variance at the ρ of its trials, as `flows.planning.splits.least_mean_variance`."""
         return None
 
     @abstractmethod

@@ -8,10 +8,10 @@ import numpy as np
 
 from flows.planning.compatibility import check_listed, faults_of_counted, measured_by, rule_for_nodes
 from flows.planning.guarantee import guarantee_of
-from flows.planning.parts import parts_of
 from flows.planning.plan import Plan
 from flows.planning.scheme import check_leaves
-from flows.planning.shares import least_mean_variance, scheme_of
+from flows.planning.shares import parts_of, scheme_of
+from flows.planning.splits import least_mean_variance
 from flows.run.reservation import reserved_release
 from flows.specification.sections.privacy import Minimise, Workload
 from flows.trials.baselines import BASELINES, USUAL, baseline_entry
@@ -230,7 +230,7 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
             f" {mechanism.name}:{WITHOUT_VIEWS} measures no views."
         )
     if plan.named_views and named != WITHOUT_VIEWS and not (tried.measures_views or tried.counts_groups):
-        what = "pairs of levels of release.grid" if spec.release.grid else "views"
+        what = "combinations of levels of release.grid" if spec.release.grid else "views"
         notes.append(f"it measures no {what}: these are added up from what it releases.")
     if plan.scheme.rho is not None and mechanism.is_unbiased and "split" not in mechanism.refused:
         notes.append("privacy.split.targets share the budget of each epsilon, and are met only where it suffices.")

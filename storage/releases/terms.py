@@ -14,7 +14,7 @@ COUNTS_POSITIVE, FIXED_TOTAL = "counts_positive", "fixed_total"
 
 Covariance = Literal["", "tree", "grid", "views", "dense"]
 TREE: Covariance = "tree"  # the covariance of counts that come from all nodes of a tree by least squares
-GRID: Covariance = "grid"  # of counts that come from all pairs of nodes of two trees
+GRID: Covariance = "grid"  # of counts that come from all combinations of nodes of the axes
 VIEWS: Covariance = "views"  # of counts that come from all nodes of a tree and all cells of views beside it
 DENSE: Covariance = "dense"  # of counts that come from whole-number combinations of all leaves of an axis
 
@@ -179,7 +179,7 @@ class Counted:
 
     @property
     def is_grid(self) -> bool:
-        """Whether they come from all pairs of levels of two axes."""
+        """Whether they come from all combinations of levels of the axes."""
         return self.covariance == GRID
 
     @property

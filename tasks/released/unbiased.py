@@ -19,7 +19,7 @@ from tasks.tree.frontier import taking
 from tasks.tree.views import Partition, leaves_of, level_view
 from tasks.unbiased.dense import Dense
 from tasks.unbiased.deviations import AtOnce, ReleasedCounts, released_counts
-from tasks.unbiased.grid import Grid, sums_of_first
+from tasks.unbiased.grid import Grid, finest_measured, sums_of_first
 from tasks.unbiased.least_squares import least_squares, precisions_of
 from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
 from tasks.unbiased.views import TreeWithViews
@@ -38,12 +38,11 @@ _FLOATS = 2.0**-46  # of the records: likewise
 
 
 def _has_parts_of(source: Source) -> bool:
-    """Return whether the levels and views are those that the rule of the variances needs: all pairs of a grid; views that are measured; one axis; or none."""
+    """Return whether the levels and views are those that the rule of the variances needs: all tables of a grid; views that are measured; one axis; or none."""
     depth, views = source.tree.depth, [part for number, part in source.parts.items() if number >= len(source.levels)]
     if source.covariance == GRID:
         every = product(*(range(axis.depth + 1) for axis in source.tree.axes))
-        pairs = sorted(source.view(number).axis_levels for number in source.parts)
-        return len(source.tree.axes) == 2 and pairs == [*every]
+        return sorted(source.view(number).axis_levels for number in source.parts) == [*every]
     if source.covariance == DENSE:
         leaves = len(source.tree.axes) == 1 and source.tree.possible_cells(depth)
         *above, finest = source.levels
@@ -54,14 +53,14 @@ def _has_parts_of(source: Source) -> bool:
 
 
 class UnbiasedEstimate(Estimate):
-    """What is said of a tree of which every node was measured, or of a grid of two of which every pair was; of any sets of areas."""
+    """What is said of a tree of which every node was measured, or of a grid of which every combination was; of any sets of areas."""
 
     def __init__(self, source: Source) -> None:
         """Compute the variances of all levels."""
         super().__init__(source)
         if not _has_parts_of(source):
             raise Misfit(
-                "manifest.json: covariance must be grid where, and only where, all pairs of levels of two axes are levels or views, views"
+                "manifest.json: covariance must be grid where, and only where, all combinations of levels of the axes are levels or views, views"
                 " where, and only where, views beside a tree are measured, and dense where strategy.parquet has a row and a column for each code."
             )
         parts = [(source.view(of.level), None if of.summed else of.noise) for of in source.parts.values()]
@@ -136,8 +135,8 @@ class UnbiasedEstimate(Estimate):
     def _are_settled_boxes(self, counts: IntArray) -> bool:
         """Return whether the sums over the first areas of all axes are those of least squares, rounded."""
         source = self.source
-        pairs = {source.view(number).axis_levels: number for number in source.parts}
-        values = self._counts.settle(pairs, source.noisy)
+        numbers = {source.view(number).axis_levels: number for number in source.parts}
+        values = self._counts.settle(numbers, source.noisy)
         moved = sums_of_first(counts.reshape(values.shape) - values)
         return bool((abs(moved) <= 0.5 + _CLOSE + _FLOATS * abs(values).sum()).all())
 
@@ -180,14 +179,13 @@ class UnbiasedEstimate(Estimate):
         }
         trees = [(list(tree.steps), [scales[level] for level in range(tree.depth + 1)])]
         views: list[tuple[AxisLevels, float]] | None = None
-        if source.covariance == GRID:  # the scale of a pair is the product of one of each tree
-            pairs = {source.view(number).axis_levels: scale for number, scale in scales.items()}
-            one, two = (axis.depth for axis in tree.axes)
-            columns = [pairs[one, level] for level in range(two + 1)]
-            trees = [
-                ([0] * one, [pairs[level, two] for level in range(one + 1)]),
-                ([1] * two, [scale and scale / (pairs[one, two] or 1.0) for scale in columns]),
-            ]
+        if source.covariance == GRID:  # the scale of a table is the product of one of each axis
+            of_table = {source.view(number).axis_levels: scale for number, scale in scales.items()}
+            finest, trees = finest_measured(of for of, scale in of_table.items() if scale), []
+            for number, axis in enumerate(tree.axes):
+                at = [(*finest[:number], level, *finest[number + 1 :]) for level in range(axis.depth + 1)]
+                own, whole = [of_table[levels] for levels in at], of_table[finest] or 1.0
+                trees.append(([number] * axis.depth, [of and of / whole for of in own] if number else own))
         if source.covariance == VIEWS:
             beside = [source.view(number) for number in scales if number > tree.depth]
             if any(view.derived for view in beside):
@@ -346,7 +344,7 @@ class UnbiasedEstimate(Estimate):
         counted = f"sum over {' × '.join(texts)}" if texts else "the total"
         if is_exact:
             return f"{counted}, published exactly"
-        of_what = {GRID: "all pairs of levels", VIEWS: "all levels and views", DENSE: "all measured sums"}
+        of_what = {GRID: "all combinations of levels", VIEWS: "all levels and views", DENSE: "all measured sums"}
         what = of_what.get(self.source.covariance, "all levels")
         return f"{counted}; its standard deviation follows from least squares over {what}"
 

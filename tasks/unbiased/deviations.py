@@ -14,10 +14,17 @@ from tasks.tree.axis import Axis, AxisLevels, BoolArray, FloatArray, IntArray
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
 from tasks.unbiased.dense import Dense, Strategy, dense
-from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE, Grid, grid_of
+from tasks.unbiased.grid import Grid, grid_of
 from tasks.unbiased.least_squares import precisions_of
-from tasks.unbiased.variance import ROUNDING_VARIANCE, Inside, TreeVariances, in_ranges, tree_variances
-from tasks.unbiased.views import SUM_ROUNDING_VARIANCE, TreeWithViews, roundings_of
+from tasks.unbiased.variance import (
+    ROUNDING_VARIANCE,
+    SUM_ROUNDING_VARIANCE,
+    Inside,
+    TreeVariances,
+    in_ranges,
+    tree_variances,
+)
+from tasks.unbiased.views import TreeWithViews, roundings_of
 from tasks.unbiased.workloads import mean_variances
 from tasks.uncertainty.estimates import (
     GRID_ROUNDING,
@@ -86,7 +93,7 @@ class ReleasedCounts:
         of_rows = estimates.cell_intervals(self.confidence, self.total)
         if not simultaneous:
             return of_rows
-        return *of_rows, *estimates.simultaneous_intervals(self._log_odds(levels), self.total)
+        return *of_rows, *estimates.simultaneous_intervals(self._log_odds(levels), self.total, self.rounding)
 
     def cell_intervals(self, estimates: Estimates) -> tuple[IntArray, IntArray]:
         """Return low and high of cells that are fixed beforehand, int64, shape (cells,) each."""
@@ -95,7 +102,7 @@ class ReleasedCounts:
     def at_once(self, inside: Inside) -> AtOnce:
         r"""Return the simultaneous interval of the count of a single box, which holds together with those of all other boxes.
 
-        α is shared out beforehand over *parts*, of which half goes to the nodes of all levels with noise (or the cells of all pairs of a
+        α is shared out beforehand over *parts*, of which half goes to the nodes of all levels with noise (or the cells of all tables of a
         grid), equally to each level, and half to all *ranges*, equally: boxes with a range of finest areas of each ordered axis, and
         one area of any level of each other. If no axis is ordered and there is one alone, ranges are nodes, which have all of α.
 
@@ -148,9 +155,9 @@ class ReleasedCounts:
     @property
     def rounding_variance(self) -> float:
         """What each part that is rounded apart adds to the variance of a count, records squared."""
-        added = {TreeVariances: ROUNDING_VARIANCE, Grid: GRID_ROUNDING_VARIANCE, TreeWithViews: SUM_ROUNDING_VARIANCE}
-        added[Dense] = ROUNDING_VARIANCE
-        return added[type(self.variances)]
+        if isinstance(self.variances, Grid):
+            return self.variances.rounding_variance
+        return SUM_ROUNDING_VARIANCE if isinstance(self.variances, TreeWithViews) else ROUNDING_VARIANCE
 
     def runs(self, levels: AxisLevels) -> int:
         """Return of how many parts that are rounded apart a cell of some axis levels is made."""
@@ -209,11 +216,11 @@ class ReleasedCounts:
             rounding = float(roundings_of(partition).max()) / 2
         return reach(self.most_variance(view), math.log(2 * len(partition) / (1 - confidence))) + rounding
 
-    def settle(self, pairs: Mapping[AxisLevels, int], noisy: Callable[[int], IntArray]) -> FloatArray:
+    def settle(self, numbers: Mapping[AxisLevels, int], noisy: Callable[[int], IntArray]) -> FloatArray:
         """Return the least-squares values of all leaves of a grid, of a tree with views, or by a strategy, float64, one dimension per axis.
 
         Args:
-            pairs: by the axis levels of every pair of a grid its number.
+            numbers: by the axis levels of every table of a grid its number.
             noisy: from the number of a level or view that is measured to its noisy counts, int64, shape (cells,), records.
         Guarantees:
             Post-processing: reads no true count. Deterministic.
@@ -224,7 +231,7 @@ class ReleasedCounts:
         if isinstance(variances, TreeVariances):
             raise TypeError("a tree alone is settled in parts, by least_squares.")
         return variances.settle(
-            lambda *pair: noisy(pairs[pair]).reshape([of.areas(own) for of, own in zip(axes, pair, strict=True)])
+            lambda levels: noisy(numbers[levels]).reshape([of.areas(own) for of, own in zip(axes, levels, strict=True)])
         )
 
     def mean_variances(self) -> dict[str, float]:
@@ -236,9 +243,7 @@ class ReleasedCounts:
     @property
     def rounding(self) -> int:
         """By how much rounding may move the count of a box, records."""
-        if isinstance(self.variances, TreeWithViews):
-            return 1 << len(self.tree.axes) - 1
-        return GRID_ROUNDING if isinstance(self.variances, Grid) else ROUNDING
+        return 1 << len(self.tree.axes) - 1 if isinstance(self.variances, TreeWithViews | Grid) else ROUNDING
 
     def _is_beside(self, view: View) -> bool:
         """Return whether a view is one beside a tree, whose cells have variances of their own."""
@@ -246,8 +251,8 @@ class ReleasedCounts:
 
     @property
     def slack(self) -> int:
-        """What is added to intervals by a normal law: by how much whole counts move; with views one record, since many roundings add up to as good as a normal law."""
-        return ROUNDING if isinstance(self.variances, TreeWithViews) else self.rounding
+        """What is added to intervals by a normal law: by how much whole counts move, or less where so many roundings add up that they are as good as normal."""
+        return GRID_ROUNDING if isinstance(self.variances, Grid) else ROUNDING
 
     @property
     def _cell_log_tail(self) -> float:
@@ -305,7 +310,7 @@ def released_counts(
     """Return the released counts of a tree, with views or without, of a grid, or by a strategy; arguments as in `ReleasedCounts`.
 
     Args:
-        parts: levels 0 to T, and then the views beside them, or all other pairs of a grid, with their noise: no noise where they are exact,
+        parts: levels 0 to T, and then the views beside them, or all other tables of a grid, with their noise: no noise where they are exact,
             None where they are not measured.
         has_views: whether it is settled as with views, even if all of these are levels.
         strategy: what is measured in place of the counts of level T, where it is one axis that is measured so.
@@ -319,7 +324,7 @@ def released_counts(
             tree, dense(tree, strategy, noise.scale**2, total, total_is_known=is_known), confidence, total
         )
     if is_grid:
-        grid = grid_of(tree, pair_precisions(parts), total)
+        grid = grid_of(tree, {view.axis_levels: noise.scale**-2 for view, noise in parts if noise}, total)
         return ReleasedCounts(tree, grid, confidence, total)
     precisions = precisions_of([noise for _, noise in parts[: tree.depth + 1]])
     variances = tree_variances(tree, precisions)
@@ -327,11 +332,6 @@ def released_counts(
         return ReleasedCounts(tree, variances, confidence, total)
     views = [(view, noise.scale**-2) for view, noise in parts[tree.depth + 1 :] if noise]
     return ReleasedCounts(tree, TreeWithViews(variances, precisions, views), confidence, total)
-
-
-def pair_precisions(parts: Sequence[tuple[View, LevelNoise | None]]) -> dict[tuple[int, int], float]:
-    """Return 1 / σ² of the pairs of levels that are measured with noise, by their axis levels."""
-    return {(view.axis_levels[0], view.axis_levels[1]): noise.scale**-2 for view, noise in parts if noise}
 
 
 def _single(widths: IntArray) -> int | None:

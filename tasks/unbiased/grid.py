@@ -1,206 +1,283 @@
-r"""Two axes side by side: every pair of a node of one and a node of the other is measured, for sums over rectangles.
+r"""Axes side by side: every combination of a node of each is measured, for sums over boxes.
 
-With precisions p of the levels of one axis and q of those of the other, the pairs of two levels are measured with the precision p q. Then
-the information is the product of those of two trees, :math:`X = X_1 \otimes X_2`, and so is the covariance.
+With precisions :math:`p_i` of the levels of each axis, the combinations of some levels are measured with the product of theirs. Then
+the information is the product of those of the axes, :math:`X = X_1 \otimes \dots \otimes X_d`, and so is the covariance.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from itertools import product
 from typing import TypeVar
 
 import numpy as np
 
-from tasks.tree.axis import FloatArray, IntArray
+from tasks.tree.axis import AxisLevels, FloatArray, IntArray
 from tasks.tree.frontier import root_of
 from tasks.tree.order import Tree
 from tasks.unbiased.least_squares import subtrees
-from tasks.unbiased.variance import Inside, LevelVariances, TreeVariances, in_ranges, tree_variances
+from tasks.unbiased.variance import (
+    SUM_ROUNDING_VARIANCE,
+    Inside,
+    LevelVariances,
+    TreeVariances,
+    in_ranges,
+    tree_variances,
+)
 from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, mean_variances
 
 Values = TypeVar("Values", FloatArray, IntArray)
 
-Pair = tuple[int, int]  # an axis level of each of the two axes
+Moments = tuple[
+    FloatArray, FloatArray
+]  # of some sums over an axis the shares of its total, and the variances given that
 
-_PRODUCTS = {RANGES, PREFIX, NODES, LEAVES}  # workloads whose queries are those of one axis times those of the other
+OF_AN_ORDER = {RANGES, PREFIX}
+_PRODUCTS = {*OF_AN_ORDER, NODES, LEAVES}  # workloads whose queries are those of one axis times those of the others
 
-GRID_ROUNDING_VARIANCE = 1 / 3  # of a rectangle, records squared: each of four prefix sums is rounded by up to a half
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """One axis of a grid, as if it stood alone: a tree whose levels are measured.
+
+    Attributes:
+        variances: of a single axis.
+        precisions: of its levels, as in `tree_variances`, none of them infinite.
+    """
+
+    variances: TreeVariances
+    precisions: Sequence[float]
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot stand beside others.
+
+        Raises:
+            ValueError: the tree has several axes, or a precision is infinite.
+        """
+        if len(self.variances.tree.axes) != 1 or not all(map(math.isfinite, self.precisions)):
+            raise ValueError("each side of a grid must have one axis, and finite precisions.")
+
+    @property
+    def tree(self) -> Tree:
+        """The tree of the axis."""
+        return self.variances.tree
+
+    @property
+    def total(self) -> float:
+        """The variance that the total would have."""
+        return self.variances.total
+
+    def moments_of(self, inside: Inside, boxes: int = 1) -> Moments:
+        """Return the moments of sets of leaves, float64, shape (boxes,)."""
+        return self.variances.moments_of(inside, boxes)
+
+    def of_areas(self, level: int) -> Moments:
+        """Return the moments of all areas of a level, float64, shape (areas,)."""
+        [axis] = self.tree.axes
+        begins = axis.first_descendants(level, axis.depth)
+        return self.moments_of(in_ranges([begins[:-1]], [begins[1:]]), len(begins) - 1)
+
+    def mean_variances(self, *, given_total: bool = False) -> dict[str, float]:
+        """Return the mean variances of workloads as `workloads.mean_variances`, given the total or not; ranges of an axis without an order are nodes."""
+        variances, ordered = self.variances, self.tree.ordered
+        if given_total:
+            variances = tree_variances(self.tree, [math.inf, *self.precisions[1:]])
+        means = mean_variances(variances, ordered)
+        return means if ordered else means | dict.fromkeys(OF_AN_ORDER, means[NODES])
+
+    def settle(self, noisy: Sequence[FloatArray | IntArray | None]) -> FloatArray:
+        """Return the least-squares values of the leaves, many times, float64, shape (…, leaves).
+
+        Args:
+            noisy: of each level the counts, shape (…, nodes); None where it is not measured.
+        """
+        whole = subtrees(self.variances, self.precisions, root_of(self.tree, 0), self.tree.depth)
+        *above, leaves = noisy
+        many = next(of.shape[:-1] for of in noisy if of is not None)
+        lowest = np.zeros((*many, whole.cells[-1])) if leaves is None else leaves.astype(np.float64)
+        estimates, sums = whole.up(above, lowest)
+        return whole.down(estimates, sums, estimates[0])
+
+    @property
+    def shares(self) -> FloatArray:
+        """The share of each leaf in what the total lacks, float64, shape (leaves,)."""
+        unmeasured = [0.0] * (self.tree.depth + 1)
+        whole = subtrees(self.variances, unmeasured, root_of(self.tree, 0), self.tree.depth)
+        shares = np.ones(1)
+        for fan_out, share in zip(whole.fan_outs, whole.shares, strict=True):
+            shares = np.repeat(shares, fan_out) * share
+        return shares
+
+
+def side_of(tree: Tree, precisions: Sequence[float]) -> Side:
+    """Return a side of a tree of a single axis; arguments and errors as in `tree_variances`."""
+    return Side(tree_variances(tree, precisions), precisions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """Two trees of one axis each, all pairs of whose nodes are measured.
+    """Axes all combinations of whose nodes are measured, each with the product of their precisions; not at all where that is 0.
 
     Attributes:
-        variances: of the two, each as if it stood alone.
-        precisions: of the levels of the two, as in `tree_variances`, none of them infinite: of two levels the pairs are measured
-            with the product, and not at all where that is 0.
-        total: the exact count of everything; None where it is measured like all pairs.
+        sides: one per axis.
+        total: the exact count of everything; None where it is measured like all else.
     """
 
-    variances: tuple[TreeVariances, TreeVariances]
-    precisions: tuple[Sequence[float], Sequence[float]]
+    sides: tuple[Side, ...]
     total: int | None = None
 
-    def __post_init__(self) -> None:
-        """Refuse trees that cannot be put side by side.
-
-        Raises:
-            ValueError: a tree has several axes, or a precision is infinite.
-        """
-        if any(len(of.tree.axes) != 1 for of in self.variances) or not all(
-            math.isfinite(precision) for of in self.precisions for precision in of
-        ):
-            raise ValueError("each side of a grid must have one axis, and finite precisions.")
-
     def of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
-        """Return the variance of the sum over each of some rectangles, which `in_ranges` describes, float64, shape (boxes,), records squared."""
+        """Return the variance of the sum over each of some boxes, which `in_ranges` describes, float64, shape (boxes,), records squared."""
         return self.variances_of(in_ranges(first, stop), len(first[0]))
 
     def variances_of(self, inside: Inside, boxes: int = 1) -> FloatArray:
-        r"""Return the variance of the sum over each of some rectangles before rounding, float64, shape (boxes,), records squared.
+        r"""Return the variance of the sum over each of some boxes before rounding, float64, shape (boxes,), records squared.
 
-        It is the product of the variances of the two ranges, or sets of areas. If the total is exact, :math:`g^2 V_0` is taken off, where g
-        is the share of the total that least squares gives to the rectangle, and V_0 is the variance that the total would have.
+        It is the product of the variances of the ranges, or sets of areas, of all axes. If the total is exact, :math:`g^2 V_0` is taken
+        off, where g is the share of the total that least squares gives to the box, and V_0 is the variance that the total would have.
         """
-        return self._product([of.moments_of(side, boxes) for of, side in self._sides(inside)])
+        return self._product([side.moments_of(own, boxes) for side, own in self._insides(inside)])
 
-    def _sides(self, inside: Inside) -> list[tuple[TreeVariances, Inside]]:
-        """Return both trees, with what is in a rectangle of the axis of each."""
-        return [(of, partial(_on_axis, inside, axis)) for axis, of in enumerate(self.variances)]
+    def _insides(self, inside: Inside) -> list[tuple[Side, Inside]]:
+        """Return every side, with what is in a box of its axis."""
+        return [(side, partial(_on_axis, inside, axis)) for axis, side in enumerate(self.sides)]
 
     @property
     def noisy_levels(self) -> int:
-        """How many pairs of levels have noise."""
-        return math.prod(map(len, self.precisions)) - (self.total is not None)
+        """How many combinations of levels have noise."""
+        return math.prod(len(side.precisions) for side in self.sides) - (self.total is not None)
 
     def of_cells(self, levels: Sequence[int], areas: Sequence[IntArray]) -> FloatArray:
         """Return the variances of cells before rounding, float64, shape (cells,), records squared, by their areas per axis, int64, shape (cells,)."""
-        moments = [self._of_areas(axis, level) for axis, level in enumerate(levels)]
-        return self._product([(share[of], rest[of]) for (share, rest), of in zip(moments, areas, strict=True)])
+        return self._product([(share[of], rest[of]) for (share, rest), of in zip(self._of(levels), areas, strict=True)])
 
     def of_level(self, levels: Sequence[int]) -> LevelVariances:
-        """Return the least, the mean and the most variance of the cells of two levels."""
-        first, second = (self._of_areas(axis, level) for axis, level in enumerate(levels))
-        every = self._product([(first[0][:, None], first[1][:, None]), second])
-        return LevelVariances(float(every.min()), float(every.mean()), float(every.max()))
+        """Return the least, the mean and the most variance of the cells of a level of each axis."""
+        shares, rests = zip(*self._of(levels), strict=True)
+        if self.total is None:  # a product of what the axes have
+            every = [self._variances(moments, side) for moments, side in zip(self._of(levels), self.sides, strict=True)]
+            return LevelVariances(*(math.prod(float(of(each)) for each in every) for of in (np.min, np.mean, np.max)))
+        cells = self._product([*zip(np.ix_(*shares), np.ix_(*rests), strict=True)])
+        return LevelVariances(float(cells.min()), float(cells.mean()), float(cells.max()))
 
-    def whole_cells(self, inside: Inside) -> Iterator[tuple[Pair, tuple[IntArray, ...]]]:
-        """Yield the fewest cells that make up a single rectangle: the axis levels of some, and their areas per axis, shape (cells,)."""
-        one, two = ([*of.whole_cells(side)] for of, side in self._sides(inside))
-        for (above,), (rows,) in one:
-            for (below,), (columns,) in two:
-                yield (above, below), (np.repeat(rows, len(columns)), np.tile(columns, len(rows)))
+    def whole_cells(self, inside: Inside) -> Iterator[tuple[AxisLevels, tuple[IntArray, ...]]]:
+        """Yield the fewest cells that make up a single box: the axis levels of some, and their areas per axis, shape (cells,)."""
+        for nodes in product(*([*side.variances.whole_cells(own)] for side, own in self._insides(inside))):
+            areas = np.meshgrid(*(own for _, (own,) in nodes), indexing="ij")
+            yield tuple(level for (level,), _ in nodes), tuple(of.ravel() for of in areas)
 
     def runs_of_box(self, inside: Inside) -> int:
-        """Return of how many rectangles of adjacent areas a single box is made, each of four rounded sums."""
-        return math.prod(of.runs_of_box(side) for of, side in self._sides(inside))
+        """Return of how many boxes of adjacent areas a single box is made."""
+        return math.prod(side.variances.runs_of_box(own) for side, own in self._insides(inside))
+
+    @property
+    def rounding_variance(self) -> float:
+        """What whole counts add to the variance of a box of adjacent areas, records squared: each of its corners is rounded by up to a half."""
+        return (1 << len(self.sides)) * SUM_ROUNDING_VARIANCE
 
     def mean_variances(self) -> dict[str, float]:
-        """Return the mean variance of all rectangles, and of what `workloads.mean_variances` knows of both axes, before rounding.
+        """Return the mean variance of all boxes of ranges, and of what `workloads.mean_variances` knows of all axes, before rounding.
 
-        Each is the product of the two means. Of an exact total, what both owe to their totals is taken off.
+        Each is the product of the means of all axes. Of an exact total, what all owe to their totals is taken off.
         """
-        sides = [mean_variances(of, {0}) for of in self.variances]
-        given_total = [
-            mean_variances(tree_variances(of.tree, [math.inf, *precisions[1:]]), {0})
-            for of, precisions in zip(self.variances, self.precisions, strict=True)
-        ]
-        means = {name: math.prod(of[name] for of in sides) for name in sides[0] if name in _PRODUCTS}
+        is_ordered = any(side.tree.ordered for side in self.sides)
+        names = _PRODUCTS if is_ordered else _PRODUCTS - OF_AN_ORDER
+        sides = [side.mean_variances() for side in self.sides]
+        means = {name: math.prod(of[name] for of in sides) for name in sides[0] if name in names}
         if self.total is not None:
-            owed = {
-                name: math.prod(of[name] - rest[name] for of, rest in zip(sides, given_total, strict=True))
-                for name in means
-            }
-            means = {name: variance - owed[name] for name, variance in means.items()}
+            given = [side.mean_variances(given_total=True) for side in self.sides]
+            for name in means:
+                means[name] -= math.prod(of[name] - rest[name] for of, rest in zip(sides, given, strict=True))
         return means
 
-    def _product(self, moments: Sequence[tuple[FloatArray, FloatArray]]) -> FloatArray:
-        """Return the variances of products of sums, given of each axis the shares of the total, and the variances given it."""
-        (share, rest), (other_share, other_rest) = moments
-        total, other_total = (of.total for of in self.variances)
-        product = (share**2 * total + rest) * (other_share**2 * other_total + other_rest)
+    def _product(self, moments: Sequence[Moments]) -> FloatArray:
+        """Return the variances of products of sums, given the moments on each axis."""
+        sides = [*zip(moments, self.sides, strict=True)]
+        variances: FloatArray = reduce(np.multiply, [self._variances(of, side) for of, side in sides])
         if self.total is None:
-            return product
-        return product - (share * other_share) ** 2 * (total * other_total)
+            return variances
+        return variances - math.prod(share for (share, _), _ in sides) ** 2 * math.prod(side.total for _, side in sides)
 
-    def _of_areas(self, axis: int, level: int) -> tuple[FloatArray, FloatArray]:
-        """Return of each area of a level the share of the total, and the variance given it, float64, shape (areas,)."""
-        of = self.variances[axis]
-        [own] = of.tree.axes
-        begins = own.first_descendants(level, own.depth)
-        return of.moments_of(in_ranges([begins[:-1]], [begins[1:]]), len(begins) - 1)
+    @staticmethod
+    def _variances(moments: Moments, side: Side) -> FloatArray:
+        share, rest = moments
+        return share**2 * side.total + rest
 
-    def settle(self, noisy: Callable[[int, int], IntArray]) -> FloatArray:
-        r"""Return the least-squares values of all pairs of finest areas, float64, shape (leaves, leaves); they may be negative.
+    def _of(self, levels: Sequence[int]) -> list[Moments]:
+        """Return of each axis the moments of all areas of a level."""
+        return [side.of_areas(level) for side, level in zip(self.sides, levels, strict=True)]
 
-        The normal equations are :math:`X_1 f X_2 = \sum p q A_1^T y A_2`. So least squares along the second axis, for every node
-        of the first, and then along the first axis is least squares over all pairs. An exact total is met by
-        shares of what is missing.
+    def settle(self, noisy: Callable[[AxisLevels], IntArray]) -> FloatArray:
+        r"""Return the least-squares values of all combinations of finest areas, float64, one dimension per axis; they may be negative.
+
+        The normal equations are :math:`(X_1 \otimes \dots \otimes X_d) f = \sum p_1 \cdots p_d (A_1 \otimes \dots \otimes A_d)^T y`. So
+        least squares along the last axis, for every combination of nodes of the others, and then along the one before it, up to the
+        first, is least squares over everything. An exact total is met by shares of what is missing.
 
         Args:
-            noisy: the noisy counts of the pairs of two levels that are measured, int64, shape (nodes, nodes), records. It is not asked for
-                the pair of the two roots if the total is exact.
+            noisy: from a level of each axis to their noisy counts, int64, one dimension per axis, records. It is asked for what is
+                measured, and not for the roots if the total is exact.
         Guarantees:
             Post-processing: reads no true count. Deterministic.
         """
-        of_first, of_second = self.precisions
-        rows = [
-            _settled(
-                self.variances[1], of_second, [self._counts(noisy, above, below) for below in range(len(of_second))]
-            )
-            if precision
-            else None
-            for above, precision in enumerate(of_first)
-        ]
-        values = _settled(self.variances[0], of_first, [None if of is None else of.T for of in rows]).T
+        values = self._settled((), noisy)
         if self.total is not None:
-            missing = self.total - math.fsum(values.sum(axis=1))
-            values = values + missing * np.outer(*(_shares_of_leaves(of) for of in self.variances))
+            missing = self.total - math.fsum(values.sum(axis=-1).ravel())
+            values = values + missing * reduce(np.multiply.outer, [side.shares for side in self.sides])
         return np.ascontiguousarray(values)
 
-    def _counts(self, noisy: Callable[[int, int], IntArray], above: int, below: int) -> IntArray | None:
-        """Return the noisy counts of the pairs of two levels; None where they are not measured."""
-        if not self.precisions[0][above] * self.precisions[1][below]:
-            return None
-        if self.total is not None and above == below == 0:
-            return np.array([[self.total]])
-        return noisy(above, below)
+    def _settled(self, above: AxisLevels, noisy: Callable[[AxisLevels], IntArray]) -> FloatArray | IntArray:
+        """Return the values of all finest areas of the last axes, for the nodes of some levels of the first ones, one dimension per axis."""
+        axis = len(above)
+        if axis == len(self.sides):
+            is_exact = self.total is not None and not any(above)
+            return np.full((1,) * axis, self.total) if is_exact else noisy(above)
+        side = self.sides[axis]
+        counts = [
+            np.moveaxis(self._settled((*above, level), noisy), axis, -1) if precision else None
+            for level, precision in enumerate(side.precisions)
+        ]
+        return np.moveaxis(side.settle(counts), -1, axis)
 
 
 def _on_axis(inside: Inside, axis: int, _: int, begin: IntArray, end: IntArray, box: IntArray) -> IntArray:
-    """Return what is in boxes of one axis of two, which is the only one of its tree."""
+    """Return what is in boxes of one axis of several, which is the only one of its tree."""
     return inside(axis, begin, end, box)
 
 
-def grid_of(tree: Tree, precisions: Mapping[Pair, float], total: int | None = None) -> Grid:
-    """Return the grid of two axes, given what is measured of their pairs of levels.
+def grid_of(tree: Tree, precisions: Mapping[AxisLevels, float], total: int | None = None) -> Grid:
+    """Return the grid of some axes, given what is measured of their levels.
 
     Args:
-        tree: of two axes, in any order.
-        precisions: by the axis levels of each pair that is measured, 1 / σ² of its noise: a product of a precision of the one level and
-            one of the other.
+        tree: of the axes, in any order.
+        precisions: by the axis levels of what is measured, 1 / σ² of its noise: a product of precisions of a level of each axis.
     Raises:
         ValueError: nothing that is measured tells some areas apart.
     """
-    one, two = (max(pair[axis] for pair in precisions) for axis in range(2))
-    sides = [Tree((axis,), (0,) * axis.depth) for axis in tree.axes]
-    of_sides = (
-        [precisions.get((level, two), 0.0) for level in range(sides[0].depth + 1)],
-        [precisions.get((one, level), 0.0) / precisions[one, two] for level in range(sides[1].depth + 1)],
-    )
-    variances = (tree_variances(sides[0], of_sides[0]), tree_variances(sides[1], of_sides[1]))
-    return Grid(variances, of_sides, total)
+    finest = finest_measured(precisions)
+    sides = list[Side]()
+    for number, axis in enumerate(tree.axes):
+        own = [precisions.get((*finest[:number], level, *finest[number + 1 :]), 0.0) for level in range(axis.depth + 1)]
+        # the first axis bears the scale of all
+        sides.append(
+            side_of(Tree((axis,), (0,) * axis.depth), [of / precisions[finest] for of in own] if number else own)
+        )
+    return Grid(tuple(sides), total)
 
 
-def sums_of_pairs(tree: Tree, counts: IntArray, pair: Sequence[int]) -> IntArray:
+def finest_measured(levels: Iterable[AxisLevels]) -> AxisLevels:
+    """Return of each axis the finest level that is measured in any combination, which is measured with those of all others."""
+    return tuple(map(max, zip(*levels, strict=True)))
+
+
+def sums_of_cells(tree: Tree, counts: IntArray, levels: Sequence[int]) -> IntArray:
     """Return the sums of leaves in the cells of an axis level per axis, int64, shape (areas, areas, …), records.
 
     Args:
         counts: of all combinations of finest areas, int64, one dimension per axis.
     """
-    for number, (axis, level) in enumerate(zip(tree.axes, pair, strict=True)):
+    for number, (axis, level) in enumerate(zip(tree.axes, levels, strict=True)):
         counts = np.add.reduceat(counts, axis.first_descendants(level, axis.depth)[:-1], axis=number)
     return counts
 
@@ -232,30 +309,3 @@ def sums_of_first(values: Values) -> Values:
     for axis in range(values.ndim):
         values = values.cumsum(axis=axis)
     return values
-
-
-def _settled(
-    variances: TreeVariances, precisions: Sequence[float], noisy: Sequence[FloatArray | IntArray | None]
-) -> FloatArray:
-    """Return the least-squares values of the leaves of many trees of the same shape, float64, shape (trees, leaves).
-
-    Args:
-        variances: of any of the trees.
-        noisy: of each level the counts, shape (trees, nodes); None where it is not measured.
-    """
-    tree = variances.tree
-    whole = subtrees(variances, precisions, root_of(tree, 0), tree.depth)
-    trees = next(len(of) for of in noisy if of is not None)
-    *above, leaves = noisy
-    lowest = np.zeros((trees, whole.cells[-1])) if leaves is None else leaves.astype(np.float64)
-    estimates, sums = whole.up(above, lowest)
-    return whole.down(estimates, sums, estimates[0])
-
-
-def _shares_of_leaves(variances: TreeVariances) -> FloatArray:
-    """Return the share of each leaf in what the total lacks, float64, shape (leaves,)."""
-    whole = subtrees(variances, [0.0] * (variances.tree.depth + 1), root_of(variances.tree, 0), variances.tree.depth)
-    shares = np.ones(1)
-    for fan_out, share in zip(whole.fan_outs, whole.shares, strict=True):
-        shares = np.repeat(shares, fan_out) * share
-    return shares

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tasks.tree.axis import FloatArray
+from tasks.tree.axis import AxisLevels, FloatArray
 from tasks.tree.order import Tree
 from tasks.unbiased.variance import tree_variances
 from tasks.unbiased.workloads import level_weights, mean_variances
@@ -135,7 +135,7 @@ def for_targets(
     finest = max(most, default=-1)
     if not 0 <= finest <= tree.depth or min(most) < 0 or not all(variance > 0 for variance in most.values()):
         raise ValueError(f"targets must be variances > 0 of levels from 0 to {tree.depth}, got {dict(most)}.")
-    bounds: dict[tuple[int, ...], float] = {
+    bounds: dict[AxisLevels, float] = {
         (level,): variance for level, variance in {tree.depth: most[finest], **most}.items()
     }
 
@@ -146,36 +146,35 @@ def for_targets(
     return cheapest(_at_balance(cheapest, costs) if is_either else costs)
 
 
-def for_targets_of_pairs(most: Mapping[tuple[int, ...], float], trees: Sequence[Tree]) -> list[FloatArray]:
-    r"""Return precisions p and q of the levels of two trees whose products cost least among those that keep the variances of some pairs.
+def for_targets_of_tables(most: Mapping[AxisLevels, float], trees: Sequence[Tree]) -> list[FloatArray]:
+    r"""Return precisions of the levels of some trees whose products cost least among those that keep the variances of the cells of some tables.
 
-    The nodes of levels k and l have the variance :math:`V_k V'_l`, and all pairs cost :math:`\sum_k p_k \sum_l q_l`. The cost of a tree is
+    The cells of a level of each tree have the product of the variances of their nodes, and all tables cost the product of
+    :math:`\sum_l p_l` over the trees. The cost of a tree is
     :math:`w_0 + \sum_l (1 - 1 / b_l) w_l`, so that cost, variances and the bounds :math:`p_l \ge 0`, which are
     :math:`w_{l + 1} \le b_{l + 1} w_l`, are sums of products of powers of w with weights >= 0: a geometric programme, which is
     convex in the logarithms. So a point that satisfies the conditions of optimality is the best. Alternating between the trees does not
     find it: once all targets are reached, neither can change alone.
 
     Args:
-        most: by levels of the two, the largest variance that any of their pairs of nodes may have, > 0, records squared. If
-            the pair of the finest levels has none, it takes the largest.
+        most: by a level of each tree, the largest variance that any of their cells may have, > 0, records squared. If
+            the finest table has none, it takes the largest.
     Returns:
-        p and q, float64, shapes (T + 1,). The cost is the least where all nodes of a level have equally many children; elsewhere the worst pair
-        meets its target too.
+        p of each tree, float64, shapes (T + 1,). The cost is the least where all nodes of a level have equally many children; elsewhere the worst
+        cell meets its target too.
     Raises:
-        ValueError: no pair has a target, one is not above 0, or there is no such pair.
+        ValueError: no table has a target, one is not above 0, or there is no such table.
     Source:
         Boyd, Kim, Vandenberghe and Hassibi (2007), A tutorial on geometric programming.
     """
     finest = tuple(tree.depth for tree in trees)
-    is_pair = all(0 <= level <= depth for pair in most for level, depth in zip(pair, finest, strict=True))
-    if not (most and is_pair and all(variance > 0 for variance in most.values())):
-        raise ValueError(f"targets must be variances > 0 of pairs of levels up to {finest}, got {dict(most)}.")
+    is_table = all(0 <= level <= depth for levels in most for level, depth in zip(levels, finest, strict=True))
+    if not (most and is_table and all(variance > 0 for variance in most.values())):
+        raise ValueError(f"targets must be variances > 0 of tables with levels up to {finest}, got {dict(most)}.")
     return _cheapest({finest: max(most.values()), **most}, trees, [np.ones(depth + 1) for depth in finest])
 
 
-def _cheapest(
-    most: Mapping[tuple[int, ...], float], trees: Sequence[Tree], costs: Sequence[FloatArray]
-) -> list[FloatArray]:
+def _cheapest(most: Mapping[AxisLevels, float], trees: Sequence[Tree], costs: Sequence[FloatArray]) -> list[FloatArray]:
     """Return, for each tree, the precisions with which products of the trees' variances keep their bounds, at the least product of costs."""
     fan_outs, bounds = [mean_fan_outs(tree) for tree in trees], np.array(list(most.values()))
     levels, sides = np.array(list(most)).T, list[_Side]()

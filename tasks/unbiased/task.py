@@ -13,7 +13,7 @@ from tasks.tree.job import Job
 from tasks.tree.views import View, sums_of_leaves
 from tasks.unbiased.dense import Strategy
 from tasks.unbiased.deviations import released_counts
-from tasks.unbiased.grid import round_grid, sums_of_pairs
+from tasks.unbiased.grid import round_grid, sums_of_cells
 from tasks.unbiased.least_squares import least_squares, precisions_of, round_prefix_sums
 from tasks.unbiased.variance import tree_variances
 
@@ -25,8 +25,8 @@ class Unbiased:
     Counts may be below zero. Every count, and every sum of leaves, has a known variance.
 
     Attributes:
-        covariance: what is measured, as the rule by which variances follow: all levels of a tree, views beside them too, all pairs of
-            levels of two axes, or whole-number combinations of all leaves of one.
+        covariance: what is measured, as the rule by which variances follow: all levels of a tree, views beside them too, all combinations of
+            levels of several axes, or whole-number combinations of all leaves of one.
     """
 
     covariance: Covariance = TREE
@@ -69,4 +69,4 @@ def _sums(job: Job, counts: IntArray, view: View) -> IntArray:
     if view.derived:
         every = job.partition(job.record.finest).cells()
         return sums_of_leaves(job.partition(view.number), Frontier(job.record.finest, every.areas, counts.ravel()))
-    return sums_of_pairs(job.tree, counts, view.axis_levels).ravel()
+    return sums_of_cells(job.tree, counts, view.axis_levels).ravel()

@@ -13,6 +13,7 @@ from tasks.tree.order import Tree
 
 # of a range of leaves, records squared: each of its two prefix sums is rounded by up to a half
 ROUNDING_VARIANCE = 1 / 6
+SUM_ROUNDING_VARIANCE = 1 / 12  # of one such sum over the first areas of all axes
 
 # from an axis, by its number, the first finest area of each of some nodes and the first one after it that is outside, and the box to which
 # each node is compared, by its number, to how many finest areas of the node are in the box, int64, shape (nodes,)

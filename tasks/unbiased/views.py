@@ -34,7 +34,6 @@ MOST_OPERATIONS = (
     10**12
 )  # to solve with its factor for every cell of the coarsest level that refines all views: some two minutes
 
-SUM_ROUNDING_VARIANCE = 1 / 12  # of one sum over the first areas of all axes, records squared
 
 _AT_ONCE = 2**24  # covariances in memory, each of a sum and a cell of a view
 

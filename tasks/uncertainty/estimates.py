@@ -5,7 +5,7 @@ In a tree, estimates of a level are never positively correlated: the noise of si
 opposite directions. So events to one side are negatively associated (Joag-Dev and Proschan, 1983), and what
 `tasks.uncertainty.signals` says of independent noise holds for them (Shao, 2000).
 
-Intervals hold for cells that are fixed beforehand, whatever the dependence is. In a grid of two trees, cells that differ on both axes are
+Intervals hold for cells that are fixed beforehand, whatever the dependence is. In a grid, cells that differ on two axes may be
 positively correlated. There marks follow Benjamini and Yekutieli (2001), and how much of the rows is noise is estimated, without a bound.
 """
 
@@ -21,7 +21,7 @@ from tasks.uncertainty.noise_rows import EXACT, LOG_TAILS, Shares, beyond, norma
 from tasks.uncertainty.signals import signals, signals_under_any_dependence
 
 ROUNDING = 1  # by which a rounded estimate of a tree may be off, records
-GRID_ROUNDING = 2  # likewise of a grid
+GRID_ROUNDING = 2  # likewise of a grid of two axes; with more, roundings of more corners are as good as normal
 
 
 def reach(variance: float, log_odds: float) -> float:
@@ -43,7 +43,7 @@ class Estimates:
         counts: int64, shape (rows,), records; they may be negative.
         deviations: the standard deviation of each, with rounding, float64, shape (rows,), records; 0 where counts are exact.
         possible: how many cells the level has.
-        rounding: by how much rounding may move a count, records.
+        rounding: what rounding adds to margins by a normal law, records.
         is_any_dependence: whether errors may depend on one another in any way.
     """
 
@@ -70,9 +70,9 @@ class Estimates:
         margin = self._margins(math.log((1 - confidence) / 2))
         return intervals(self.counts, margin, NO_CAP if total is None else total, self.counts)
 
-    def simultaneous_intervals(self, log_odds: float, total: int | None) -> tuple[IntArray, IntArray]:
-        """Return intervals of the rows that each miss with a probability of at most 2 exp(-x), given x."""
-        margin = simultaneous_margins_of_estimates(self.deviations, log_odds, self.rounding)
+    def simultaneous_intervals(self, log_odds: float, total: int | None, rounding: int) -> tuple[IntArray, IntArray]:
+        """Return intervals of the rows that each miss with a probability of at most 2 exp(-x), given x and how far rounding may move a count, records."""
+        margin = simultaneous_margins_of_estimates(self.deviations, log_odds, rounding)
         return intervals(self.counts, margin, NO_CAP if total is None else total, self.counts)
 
     def signals(self, rate: float) -> tuple[BoolArray, int | None]:

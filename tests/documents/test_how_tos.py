@@ -165,7 +165,7 @@ def test_the_how_to_on_epsilon_quotes_what_the_tutorial_prints():
 def test_every_split_is_one(tmp_path, own_home, split):
     """Each split in the table of the page on ages can be planned, targets without epsilon."""
     (tmp_path / "people.csv").touch()
-    (keys,) = AGES.listed()
+    keys, *_ = AGES.listed()
     keys["privacy"]["split"] = yaml.safe_load(split)
     if "targets" in split:
         del keys["privacy"]["epsilon"]

@@ -17,16 +17,21 @@ from tests.support.neighbours import RELATIONS, contributions, moves
 from tests.support.shapes import axis_by, complete, halved, incidences, tree_by
 
 TREES = [complete(2, 2), halved(5), [[3], [2, 1, 2]], [[1], [2], [2, 1]], [[2], [1, 1], [3, 1]]]
-SHAPES = [  # of one axis, whose levels are measured, or of two, every pair of whose levels is
+SHAPES = [  # of one axis, whose levels are measured, or of several, all combinations of whose levels are
     *((of,) for of in TREES),
-    *((complete(2, 1), halved(3)), (complete(2, 2), complete(3, 1)), ([[1], [2]], complete(2, 1))),
+    *(
+        (complete(2, 1), halved(3)),
+        (complete(2, 2), complete(3, 1)),
+        ([[1], [2]], complete(2, 1)),
+        ([[2]], complete(2, 1), [[3]]),
+    ),
 ]
 CHOICES = ("cascade", "wavelet", "uniform", "ranges")
 RHO = Fraction(3, 7)
 
 
 def weights_of(shapes, choice, neighbours, most, *, exact):
-    """Return a tree, and 1 / 2σ² of every measured level, or pair of levels, of a release of it that costs `RHO`."""
+    """Return a tree, and 1 / 2σ² of every measured level, or table of a grid, of a release of it that costs `RHO`."""
     axes = tuple(replace(axis_by(of, f"x{number}"), is_ordered=True) for number, of in enumerate(shapes))
     tree = Tree(axes, alternate([axis.depth for axis in axes], 0))
     split = {"workload": "ranges"} if choice == "ranges" else choice

@@ -35,6 +35,23 @@ BY_AGE = {  # of ages alone
 }
 
 
+PRODUCT = {  # of zones in regions, sex and ages
+    "input": {"table": "people.csv", "features": ["zone", "sex", "age"]},
+    "hierarchy": {
+        "zone": {"table": "zones.csv", "levels": ["region", "zone"]},
+        "sex": ["f", "m"],
+        "age": {"ordered": 10},
+    },
+    "release": {"grid": ["zone", "sex", "age"]},
+}
+
+
+def with_sex(people, folder):
+    """Return people with a sex, and write the regions of their zones."""
+    (folder / "zones.csv").write_text("region,zone\nA,n\nA,e\nB,s\n")
+    return people.with_columns(sex=pl.Series(np.resize(["f", "m", "m"], people.height), dtype=pl.String))
+
+
 def draw_people(people=600, ages=10):
     """Return people with a zone and an age."""
     generator = np.random.default_rng(8)

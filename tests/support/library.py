@@ -29,7 +29,7 @@ from flows.synthetic import write_ready
 from storage.database.connections import store
 from tasks.laws import samplers
 from tasks.synthesize.country import draw_country
-from tests.support.ages import BY_AGE, GRID, PRIVACY, SPEC, draw_people, people_released
+from tests.support.ages import BY_AGE, GRID, PRIVACY, PRODUCT, SPEC, draw_people, people_released, with_sex
 from tests.support.households import LISTED, TENURE, homes_released
 from tests.support.households import PRIVACY as OF_HOME
 from tests.support.households import SPEC as HOMES
@@ -62,7 +62,7 @@ ROWS = {
     "trips with a threshold": ("stability_histogram", "laplace", "substitution", 3, "none", "both", "trips"),
     "trips by least squares": ("tda_l2", "gaussian", "substitution", 1, "none", "names", "trips"),
     "ages of three": ("unbiased_tree", "gaussian", "substitution", 3, "none", "none", "people"),
-    "grid of three": ("grid", "gaussian", "substitution", 3, "none", "none", "people"),
+    "grid of three": ("grid", "gaussian", "substitution", 3, "none", "none", "regions"),
     "sizes of three": ("group_sizes", "gaussian", "substitution", 3, "none", "none", "homes"),
     "trips by mode": ("inftda_reconciled", "gaussian", "add_remove", 1, "one", "both", "trips by mode"),
     "sizes by tenure": ("group_sizes", "laplace", "add_remove", 1, "none", "none", "homes by tenure"),
@@ -168,6 +168,8 @@ def _released(name, place):
         return _trips_released(place, keys, views, land, by_mode=table != "trips")
     made = draw_people(PEOPLE + list(ROWS).index(name))  # other people in every dataset
     keys |= {"grid": GRID, "optimal_ranges": BY_AGE}.get(family, {"release": SPEC["release"]})
+    if table == "regions":
+        made, keys = with_sex(made, place), keys | PRODUCT
     keys["release"] = keys["release"] | {"formats": ["parquet", "csv", "xlsx"]} | rows | _VIEWS.get((views, table), {})
     return people_released(place, made, expected_total=10 * PEOPLE, **keys)
 

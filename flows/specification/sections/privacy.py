@@ -102,7 +102,7 @@ class Targets(Keys):
         targets: The most standard deviation of a released count, in records, by the name of a level; `total` is everything
             together, if no level is called so. Levels above without a target are free. The finest level takes the target of the
             nearest level above that has one. With release.grid, by the name of a table, such as hour, day_month or
-            hour_by_day; the finest table takes the largest target, if it has none.
+            region_by_age_by_sex; the finest table takes the largest target, if it has none.
     """
 
     targets: Annotated[dict[str, Positive], Field(min_length=1)]

@@ -46,13 +46,14 @@ class ReleaseKeys(Keys):
 
     Attributes:
         tree: The end of a trip that is refined first; the two then take turns. Must be given for trips without features, unless
-            order is.
+            order or grid is.
         order: The axes in the order in which they are refined: origin and destination, and features. The name of an axis refines it
             through all its levels that are left. axis.level refines it by that level alone, so that several axes may take turns. Must
             be given for features, unless grid is. If left out for trips with features, `trellis plan` chooses it by the codebooks
             and expected_total, and says why.
-        grid: Two ordered features. All pairs of their levels are measured, for ranges of both at once. It needs a mechanism that
-            measures every node, such as unbiased_tree. The levels of the two take turns, the first feature first.
+        grid: All axes of the release, two or more, for sums over sets of areas of several at once, such as ages in a region. All
+            combinations of their levels are measured. It needs a mechanism that measures every node, such as unbiased_tree. The
+            levels of the axes take turns, those of the first axis here first.
         finest: The finest released level, one for both ends of a trip, or {axis: level} for axes that stop above their finest level.
             Must be given for trips without features, for both ends.
         group_sizes: How many groups of each size there are, in every region, with each value of their attributes. Must be given for group sizes.

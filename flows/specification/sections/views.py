@@ -1,9 +1,10 @@
-"""The keys of a spec that name groupings of its cells: derived columns, views beside the tree, and two ordered axes side by side.
+"""The keys of a spec that name groupings of its cells: derived columns, views beside the tree, and axes side by side.
 
 Below, `levels` are the released levels of each axis, coarse to fine, in the order of the axes, and `flat` is as in `column_name`.
 A view has a name, and the level of each axis that is not left out.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
@@ -16,38 +17,40 @@ from storage.tables import NOISY, NUMBERS, SIGNAL, VARIANCE, column_name
 from tasks.tree.order import alternate
 from tasks.words.spelling import refinement, with_question
 
-_AXES = 2
+_MOST_TABLES = 500  # of a grid, each with files of its own
 
 
-def faults_of_grid(grid: Sequence[str], features: Sequence[str], ordered: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong with the axes of a grid, given the features of the spec and those that are ordered."""
-    if sorted(grid) != sorted(features) or len(grid) != _AXES:
-        yield f"release.grid must name two features, and input.features these two alone, got {', '.join(grid)} of {', '.join(features)}."
+def faults_of_grid(grid: Sequence[str], depths: Mapping[str, int]) -> Iterator[str]:
+    """Yield what is wrong with the axes of a grid, given how many levels of each axis are released."""
+    if sorted(grid) != sorted(depths) or len(grid) < 2:
+        yield (
+            f"release.grid must name every axis of the release once, and at least two, got {', '.join(grid)} of"
+            f" {', '.join(depths)}."
+        )
         return
-    for axis in grid:
-        if axis not in ordered:
-            yield (
-                f"release.grid must name ordered axes, got {axis}. Give its codes in their order, as hierarchy.{axis}:"
-                " {ordered: …}, or name the features in release.order."
-            )
+    tables = math.prod(depth + 1 for depth in depths.values())
+    if tables > _MOST_TABLES:
+        levels = ", ".join(f"{name} {depth}" for name, depth in depths.items())
+        yield (
+            f"release.grid must make at most {_MOST_TABLES} tables, one for each choice of a level, or none, of every axis, got"
+            f" {tables:,}. The axes have so many levels: {levels}; a larger branching or a coarser finest makes fewer."
+        )
 
 
-def pairs_beside_levels(
+def tables_beside_levels(
     grid: Sequence[str], levels: Mapping[str, Sequence[str]], flat: frozenset[str]
 ) -> dict[str, dict[str, str]]:
-    """Return the pairs of levels of a grid that are no levels of its tree, as views."""
+    """Return the tables of a grid that are no levels of its tree, as views."""
     axes = list(levels)
     reached = [0] * len(axes)
     of_tree = {tuple(reached)}
     for axis in alternate([len(levels[name]) for name in axes], axes.index(grid[0])):
         reached[axis] += 1
         of_tree.add(tuple(reached))
-    one, two = axes
-    pairs = product(range(len(levels[one]) + 1), range(len(levels[two]) + 1))
     views = [
-        {axis: levels[axis][level - 1] for axis, level in zip(axes, pair, strict=True) if level}
-        for pair in pairs
-        if pair not in of_tree
+        {axis: levels[axis][level - 1] for axis, level in zip(axes, at, strict=True) if level}
+        for at in product(*(range(len(of) + 1) for of in levels.values()))
+        if at not in of_tree
     ]
     return {"_by_".join(column_name(axis, level, flat) for axis, level in view.items()): view for view in views}
 

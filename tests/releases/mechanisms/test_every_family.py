@@ -55,6 +55,16 @@ def of_people(of=lambda people: people, **changes):
     return write
 
 
+def of_product(**changes):
+    """Return what writes people by zone in regions, sex and age."""
+
+    def write(folder):
+        ages.with_sex(ages.draw_people(), folder).write_csv(folder / "people.csv")
+        return ages.SPEC | ages.PRODUCT | changes
+
+    return write
+
+
 def of_homes(of=lambda homes: homes, **changes):
     """Return what writes homes in counties, which are counted by their size."""
 
@@ -136,6 +146,8 @@ FAMILIES = {
     "ordered ages": (of_people(), ["inftda_reconciled", *ON_EVERY_NODE]),
     "ages alone": (of_people(**ages.BY_AGE), ["optimal_ranges"]),
     "a grid": (of_people(**ages.GRID), ON_EVERY_NODE),
+    "regions, sex and ages": (of_product(), ON_EVERY_NODE),
+    "a grid of trips": (of_trips(release={"grid": ["origin", "destination"], "finest": "province"}), ["unbiased_tree"]),
     "views": (of_town(), ["cbdp", "inftda_reconciled", "inftda_shrunk", *ON_EVERY_NODE]),
     "margins": (of_town(derived=None, release__views="margins"), ["inftda"]),
     "sizes": (of_homes(), COUNTING_GROUPS),

@@ -255,6 +255,7 @@ OF_FEATURES = [
     *of(TRIPS, "hierarchy.from", "no feature: write input.origin: {column: …, take: …}", {"column": "code", "first": 2}),
     *of(TRIPS, "input.origin.column", "must be given.", ABSENT, changes={"input.origin": {"first": 2}}),
     *of(ADULT, "release.tree", "must be left out with release.order", "origin"),
+    *of(ADULT, "release.grid", "must make at most 500 tables", FEATURES, changes={ORDER: ABSENT} | {f"hierarchy.{of}": {"ordered": 100} for of in FEATURES}),
     (
         ADULT,
         {"release.tree": "origin", ORDER: ABSENT},
@@ -324,7 +325,14 @@ OF_BOTH = [
     (BY_MODE, {"hierarchy": CODEBOOK}, "hierarchy", f"{FOR_EACH}, got table, levels. Write origin: {{table: …, levels"),
     (BY_MODE, {"hierarchy": {"home": CODEBOOK, "mode": ["m1"]}}, "hierarchy", f"{FOR_EACH}, got home, mode."),
     *of(BY_MODE, "release.formats", "without a codebook of mode: there is a matrix", ["omx"], changes=HIDDEN),
-    *of(BY_MODE, "release.grid", "must be left out with input.origin", ["mode", "origin"]),
+    *of(
+        BY_MODE,
+        "release.grid",
+        "must name every axis of the release once",
+        ["mode", "origin"],
+        changes={"release.tree": ABSENT},
+    ),
+    *of(BY_MODE, "release.tree", "must be left out with release.grid", "origin", changes={"release.grid": ["origin"]}),
     *of(BY_MODE, "release.tree", "must be left out with release.order", "origin", changes={ORDER: ["origin", "mode"]}),
     *of(BY_MODE, ORDER, "destination is missing", ["origin", "mode"], changes={"release.tree": ABSENT}),
     *of(BY_MODE, "release.finest", "must name axes (origin, destination, mode), got hour", {"hour": "hour"}),

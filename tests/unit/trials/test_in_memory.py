@@ -15,8 +15,7 @@ import tasks.noise.task
 import tasks.optimize.task
 import tasks.tree.branches
 from flows.planning.guarantee import guarantee_of
-from flows.planning.parts import parts_of
-from flows.planning.shares import scheme_of
+from flows.planning.shares import parts_of, scheme_of
 from flows.specification.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import public_table, try_release
 from storage.errors import StoreError

@@ -12,7 +12,7 @@ from tasks.unbiased.precisions import (
     cascade,
     costs_of,
     for_targets,
-    for_targets_of_pairs,
+    for_targets_of_tables,
     for_workload,
     mean_fan_outs,
     most_fan_outs,
@@ -197,20 +197,34 @@ def test_targets_cost_no_more_than_on_a_fine_grid(most, relation):
     assert least * (1 - slack) <= least_on_grids(error, 2 if has_total else 1) <= least * 1.03
 
 
-@pytest.mark.parametrize("most", [{(2, 0): 3.0, (0, 1): 5.0}, {(1, 1): 1.0, (0, 0): 6.0, (2, 0): 2.0}, {(0, 0): 1.0}])
-def test_targets_of_pairs_cost_no_more_than_on_a_fine_grid(most):
-    """No products of precisions of two trees on a grid that keep all targets cost less, and the nearest ones little more."""
-    trees, bounds = [tree_by(complete(2, 2)), tree_by(complete(3, 1))], {(2, 1): max(most.values()), **most}
+@pytest.mark.parametrize(("shapes", "most"), [
+    *(((complete(2, 2), complete(3, 1)), of) for of in ({(2, 0): 3.0, (0, 1): 5.0}, {(1, 1): 1.0, (0, 0): 6.0, (2, 0): 2.0}, {(0, 0): 1.0})),
+    (([[2]], [[3]], [[4]]), {(1, 1, 0): 1.0, (0, 0, 1): 2.0, (0, 1, 0): 1.5}),
+])  # fmt: skip
+def test_targets_of_tables_cost_no_more_than_on_a_fine_grid(shapes, most):
+    """No products of precisions of some trees on a grid that keep all targets cost less, and the nearest ones little more."""
+    trees = [*map(tree_by, shapes)]
+    bounds = {tuple(tree.depth for tree in trees): max(most.values()), **most}
+    ends = np.cumsum([tree.depth for tree in trees])[
+        :-1
+    ]  # where the free precisions of trees end; of the leaves they are 1
 
-    def error(*both):
-        one, two = (tree_variances(tree, of).levels for tree, of in zip(trees, both, strict=True))
-        worst = max(one[above].most * two[below].most / bound for (above, below), bound in bounds.items())
-        return worst * sum(both[0]) * sum(both[1])
+    def error(*every):
+        levels = [tree_variances(tree, of).levels for tree, of in zip(trees, every, strict=True)]
+        worst = max(
+            np.prod([of[at].most for of, at in zip(levels, table, strict=True)]) / bound
+            for table, bound in bounds.items()
+        )
+        return worst * np.prod([*map(sum, every)])
 
-    found = for_targets_of_pairs(most, trees)
-    least = float(found[0].sum() * found[1].sum())
+    found = for_targets_of_tables(most, trees)
+    least = float(np.prod([of.sum() for of in found]))
     assert error(*found) == pytest.approx(least, rel=1e-9)  # one is reached, and none exceeded
-    assert least * (1 - 1e-9) <= least_on_grids(lambda of: error((*of[:2], 1.0), of[2:]), 3) <= least * 1.03
+    assert (
+        least * (1 - 1e-9)
+        <= least_on_grids(lambda of: error(*((*own, 1.0) for own in np.split(of[:-1], ends))), sum(map(len, shapes)))
+        <= least * 1.03
+    )
 
 
 def test_targets_that_are_none_are_refused():
@@ -218,7 +232,7 @@ def test_targets_that_are_none_are_refused():
     for wrong in ({}, {1: 0.0}, {1: -1.0}, {3: 1.0}, {-1: 1.0}, {1: float("nan")}):
         with pytest.raises(ValueError, match="targets must be variances > 0 of levels from 0 to 2"):
             for_targets(wrong, tree_by(complete(2, 2)), [1] * 3)
-        with pytest.raises(ValueError, match="targets must be variances > 0 of pairs of levels up to"):
-            for_targets_of_pairs({(0, level): most for level, most in wrong.items()}, [tree_by(complete(2, 2))] * 2)
+        with pytest.raises(ValueError, match="targets must be variances > 0 of tables with levels up to"):
+            for_targets_of_tables({(0, level): most for level, most in wrong.items()}, [tree_by(complete(2, 2))] * 2)
     with pytest.raises(ValueError, match="not exact"):
         for_workload("ranges", tree_by([[1], [1]]), [0, 2, 2], {0})
