@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import chain
 
+from flows.forecast.worth import finest_above
 from flows.planning.composition import releases_within
 from flows.planning.plan import Plan
 from flows.specification.starters.headers import is_weight
@@ -11,7 +12,9 @@ from storage.errors import TrellisError
 from storage.ledger.books import Cap
 from tasks.ingest.sources.locations import is_url
 from tasks.ingest.tables import opened, reader
-from tasks.words.numbers import rounded_up
+from tasks.uncertainty.bounds import WORTH
+from tasks.words.levels import place
+from tasks.words.numbers import format_cells, rounded_up
 from tasks.words.protection import format_right_guess, right_guess
 
 _SURE = 0.99  # a guess that is right more often than that is hardly limited
@@ -19,7 +22,7 @@ _MANY = 100  # releases that a cap allows
 
 
 def remarks(plan: Plan, total: int | None, cap: Cap) -> Iterator[str]:
-    """Yield remarks on the column of counts, δ, ε and the cap, given a public guess of the number of records."""
+    """Yield remarks on the column of counts, δ, ε, the cap and levels that are all noise, given a public guess of the number of records."""
     epsilon, delta, many = plan.guarantee.epsilon, plan.guarantee.delta, releases_within(cap, plan.spending)
     count = plan.source.count
     if count and is_weight(count):
@@ -39,6 +42,21 @@ def remarks(plan: Plan, total: int | None, cap: Cap) -> Iterator[str]:
         )
     if many >= _MANY:
         yield f"budget.epsilon: the cap allows {many:,} releases like this one, so it hardly limits what they reveal together."
+    if total and not (plan.levels[-1].threshold or plan.mechanism.of_groups or plan.file.spec.unlisted):
+        yield from _of_noise(plan, total)
+
+
+def _of_noise(plan: Plan, total: int) -> Iterator[str]:
+    """Yield a remark where counts of the finest level are hopeless, and name the finest level that is worth it."""
+    worth = finest_above(plan, total, WORTH) or 0
+    if worth < (finest := plan.tree.depth):
+        cells, sigma = plan.tree.possible_cells(finest), plan.deviations[finest]
+        at = f"level {worth} ({place(plan.levels[worth].axes)})" if worth else "the total alone"
+        yield (
+            f"release.finest: {total:,} records spread evenly over the {format_cells(cells)} cells of level {finest} are {total / cells:,.2g}"
+            f" each, less than σ / 100 = {WORTH * sigma:,.2g}. A table of zeros would be about as near to the truth there. The finest level that is"
+            f" worth its noise is {at}: end there, or choose a larger privacy.epsilon."
+        )
 
 
 def remarks_on_unit(plan: Plan) -> Iterator[str]:

@@ -21,6 +21,7 @@ from tasks.laws.law import LevelNoise
 from tasks.mechanisms import MECHANISMS, can_settle_views, mechanism_with
 from tasks.tree.views import margin
 from tasks.uncertainty.bounds import finest_above_noise
+from tasks.uncertainty.mixture import ABOVE_THE_NOISE
 from tasks.uncertainty.sources import expected_error
 
 Margin = tuple[int, int]  # an axis, and its level
@@ -174,11 +175,11 @@ def _worth(plan: Plan, times: float, before: Sequence[Spending], cap: Cap, total
     return Worth(epsilon, is_planned, after, after <= cap.epsilon, _levels(other), finest)
 
 
-def finest_above(plan: Plan, total: int) -> int | None:
-    """Return the finest level whose mean count is at least twice the noise, given a public total; None for none."""
+def finest_above(plan: Plan, total: int, least: float = ABOVE_THE_NOISE) -> int | None:
+    """Return the finest level whose mean count is at least twice the noise, or another multiple, given a public total; None for none."""
     levels, deviations = plan.levels, plan.deviations
     of_levels, possible = [deviations[of.level] for of in levels], [of.possible_cells for of in levels]
-    return finest_above_noise(total, of_levels, possible, levels[-1].threshold)
+    return finest_above_noise(total, of_levels, possible, levels[-1].threshold, least)
 
 
 def _at(plan: Plan, epsilon: float) -> Plan:

@@ -27,6 +27,7 @@ from tasks.uncertainty.mixture import ABOVE_THE_NOISE
 CONFIDENCE = 0.95
 # σ of the logarithm of counts, from tables that are nearly even to tables in which few cells have most
 UNEVEN = (1.0, 2.0, 3.0, 4.0)
+WORTH = 0.01  # σ: where the mean count of a cell is less, a table of zeros is about as near to the truth as any
 
 
 def chebyshev_bounds(
@@ -90,12 +91,16 @@ def bounds_of_sums(
 
 
 def finest_above_noise(
-    total: int, sigmas: Sequence[float], possible_cells: Sequence[int | None], threshold: int = 0
+    total: int,
+    sigmas: Sequence[float],
+    possible_cells: Sequence[int | None],
+    threshold: int = 0,
+    least: float = ABOVE_THE_NOISE,
 ) -> int | None:
     """Return the level down to which the mean count stands above the noise; None if it does not at the first one.
 
     The mean is the total spread evenly over the level's possible cells; it stands above the noise when it is at least twice the
-    level's σ. Where leaves below a threshold are missing, all sums stand as long as a leaf of the mean size reaches it. Few cells
+    level's σ, or another multiple of it. Where leaves below a threshold are missing, all sums stand as long as a leaf of the mean size reaches it. Few cells
     are like the mean: `records_above_noise` says what may be expected of uneven tables.
 
     Args:
@@ -103,15 +108,14 @@ def finest_above_noise(
         sigmas: σ of levels 0 to T, records.
         possible_cells: N of levels 0 to T; where some are None, because no codebook lists them, no level is known to stand.
         threshold: the least count that a leaf is kept with, records; 0 where every leaf is.
+        least: of the mean, in σ.
     """
     known = [cells for cells in possible_cells if cells is not None]
     if len(known) < len(possible_cells):
         return None
     if threshold:
         return len(known) - 1 if total >= threshold * known[-1] else None
-    above = (
-        total >= cells * Fraction(ABOVE_THE_NOISE * sigma) for sigma, cells in zip(sigmas[1:], known[1:], strict=True)
-    )
+    above = (total >= cells * Fraction(least * sigma) for sigma, cells in zip(sigmas[1:], known[1:], strict=True))
     return sum(takewhile(bool, above)) or None
 
 

@@ -167,6 +167,11 @@ def test_a_reserved_series_is_answered_for_as_up_and_rerun_do(folder, changes, s
 WEAK_DELTA = {"privacy.delta": 0.01, "budget.delta": 0.01}
 PERSON = {"privacy.unit": "one person", "privacy.max_records_per_unit": 6}
 KEPT = "input.unit: where a {} has several records, ingest keeps one"
+HOPELESS = {"privacy.epsilon": 0.3, "budget.epsilon": 0.6}  # σ is 34
+ALL_NOISE = (
+    "release.finest: 1 records spread evenly over the 4 cells of level 4 are 0.25 each, less than σ / 100 = 0.34. A table of zeros would be"
+    " about as near to the truth there. The finest level that is worth its noise is level 1 ("
+)
 REMARKED = [  # header, changes of the spec, and what each remark begins with
     ("home,work,people", {}, []),
     ("home,work,people", WEAK_DELTA | {"expected_total": 101}, ["privacy.delta: 0.01 is above 1 / 101"]),
@@ -174,6 +179,8 @@ REMARKED = [  # header, changes of the spec, and what each remark begins with
     ("home,work,people", WEAK_DELTA, []),  # nothing is known of the total
     ("home,work,people", {"privacy.epsilon": 4.6, "budget.epsilon": 4.6}, ["privacy.epsilon: ε = 4.6 lets readers"]),
     ("home,work,people", {"privacy.epsilon": 4.5, "budget.epsilon": 4.5}, []),
+    ("home,work,people", HOPELESS | {"expected_total": 2}, []),
+    ("home,work,people", HOPELESS | {"expected_total": 1}, [ALL_NOISE]),
     ("home,work,people", {"privacy.epsilon": 0.01}, ["budget.epsilon: the cap allows"]),
     ("home,work,people", {"budget.epsilon": 90.0}, ["budget.epsilon: the cap allows"]),
     ("home,work,people,person", {}, ["input.unit: column person seems"]),
