@@ -31,7 +31,7 @@ from tests.support.user import User  # noqa: E402
 os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / "build" / "cache")
 
 settings.register_profile("test", derandomize=True, deadline=None, max_examples=30)
-settings.register_profile("thorough", derandomize=True, deadline=None)
+settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("test")
 
 

@@ -18,7 +18,7 @@ from flows.specification.file import load_spec
 from storage.errors import SpecError
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.support.many_runs import HOW_MANY, assert_published_or_refused, assert_tried_again, dying, many
+from tests.support.many_runs import assert_published_or_refused, assert_tried_again, dying, many
 from tests.support.processes import command_of, processes_of
 from tests.support.server import Prefect, copy_database
 from tests.support.up import Up, free_port, states, until
@@ -87,14 +87,13 @@ def pool(tmp_path_factory, prefect, country):
         yield Up(user, worker, "", settings["PREFECT_API_URL"])
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("count", HOW_MANY)
-def test_runs_that_a_worker_is_given_at_once_all_end(pool, count):
+@pytest.mark.crash
+def test_runs_that_a_worker_is_given_at_once_all_end(pool):
     """Runs that are triggered at once are all taken, by a server that sends nobody away, and published or refused."""
-    assert_published_or_refused(pool, count)
+    assert_published_or_refused(pool)
 
 
-@pytest.mark.thorough
+@pytest.mark.crash
 def test_a_run_that_crashed_before_it_began_is_tried_again(pool):
     """A run whose process ends before it begins is tried again by the deployment that looks for crashes."""
     (pool.user.folder / "deaths" / "one").touch()

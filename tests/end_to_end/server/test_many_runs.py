@@ -1,4 +1,4 @@
-"""Many runs at once, six or twenty, as where schedules fall together: each ends, and one that crashes before it begins is tried again."""
+"""Twenty runs at once, as where schedules fall together: each ends, and one that crashes before it begins is tried again."""
 
 import os
 from datetime import timedelta
@@ -15,7 +15,7 @@ from flows.server.runs import TRIES_AGAIN, seen_alive, try_again
 from storage.database.connections import store
 from storage.machine.locks import held
 from storage.releases.register import open_run
-from tests.support.many_runs import HOW_MANY, assert_published_or_refused, assert_tried_again, dying, many
+from tests.support.many_runs import assert_published_or_refused, assert_tried_again, dying, many
 from tests.support.server import Prefect, copy_database
 from tests.support.up import bring_up, end
 from tests.support.user import User
@@ -40,14 +40,13 @@ def up(tmp_path_factory, prefect):
         is_up.process.kill()
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("count", HOW_MANY)
-def test_runs_that_up_takes_at_once_all_end(up, count):
+@pytest.mark.crash
+def test_runs_that_up_takes_at_once_all_end(up):
     """Runs that are triggered at once are all taken, by a server that sends nobody away, and published or refused."""
-    assert_published_or_refused(up, count)
+    assert_published_or_refused(up)
 
 
-@pytest.mark.thorough
+@pytest.mark.crash
 def test_a_run_that_crashed_before_it_began_is_tried_again(up):
     """A run whose process ends before it begins is tried again by `trellis up`, which says so in its states."""
     (up.user.folder / "deaths" / "one").touch()

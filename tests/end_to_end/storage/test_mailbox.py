@@ -79,6 +79,9 @@ def race(url, keys, folder, who, names):
     return mine
 
 
+@pytest.mark.parametrize(
+    "url", ["folder", pytest.param("seaweedfs", marks=pytest.mark.thorough)], indirect=True
+)  # moto's own threads race
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_of_many_writers_one_succeeds(url, kind, tmp_path):
     """Of eight writers that race for twenty names each name goes to one, and what lies there is that one's."""
