@@ -1,6 +1,6 @@
 """The record of a release: everything that the store knows of it at one moment."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -9,7 +9,7 @@ from storage.errors import StoreError
 from storage.ledger.books import Books, Charge, as_charged
 from storage.ledger.events import read_books
 from storage.releases.parts import StatedPart
-from storage.releases.register import Release, find_release
+from storage.releases.register import Release, find_release, states_of
 from storage.releases.shards import (
     TRUNK,
     Branch,
@@ -56,6 +56,14 @@ KNOWN_AFTER = ("bound_after", "intervals", "signal", "noise_rows", "above_noise"
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierDay:
+    """A published day of a series that measures its days together: its release, and the seals of its levels."""
+
+    release_id: str
+    seals: Mapping[int, Shard]
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """What the store knows of a release at the moment at which it is asked; what is sealed later is not in it.
 
@@ -63,12 +71,18 @@ class Record:
         charges: by level, as the ledger has them; of levels that are measured alone.
         branches: all but the trunk, by name, in the order of the tree.
         shards: what is made of it, by kind, level and branch, in the order of the tree.
+        runs: while a day is made that its series measures together with others, how many days each run of published days has until now, this one included: a run
+            ends before a day that is abandoned. Empty for other releases.
+        earlier: the days of the last run that this day is measured with, the latest first; where it begins a run, the last published day,
+            whose cumulative counts go on.
     """
 
     release: Release
     charges: Mapping[int, Charge]
     branches: Mapping[str, Branch]
     shards: Shards
+    runs: tuple[int, ...] = ()
+    earlier: tuple[EarlierDay, ...] = ()
     _pieces: Mapping[str, list[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -92,6 +106,11 @@ class Record:
     def all_shards(self) -> Iterator[Shard]:
         """All shards, kind by kind."""
         return chain.from_iterable(of_kind.values() for of_kind in self.shards.values())
+
+    @property
+    def combined(self) -> tuple[EarlierDay, ...]:
+        """The earlier days whose true counts are measured together with those of this day, the latest first."""
+        return self.earlier if self.runs and self.runs[-1] > 1 else ()
 
     @property
     def is_drawn(self) -> bool:
@@ -243,4 +262,28 @@ def load_record(con: Connection, release_id: str, books: Books | None = None) ->
     branches = list_branches(con, release_id)
     account = (read_books(con) if books is None else books).account_of(release_id)
     charges = account.charges_of(release_id) if account else {}
-    return Record(find_release(con, release_id), charges, branches, shards)
+    release = find_release(con, release_id)
+    if not (account and release.terms.days) or release.state in {"published", "abandoned"}:
+        return Record(release, charges, branches, shards)
+    together = account.declared_with(release_id)
+    runs, earlier = _days_before(con, together[: together.index(release_id)], len(release.terms.days))
+    return Record(release, charges, branches, shards, runs, earlier)
+
+
+def _days_before(con: Connection, days: Sequence[str], band: int) -> tuple[tuple[int, ...], tuple[EarlierDay, ...]]:
+    """Return `runs` and `earlier` of the record of a day, given the days before it; a day counts as missing unless it is published."""
+    states = states_of(con, days)
+    runs, run, published = list[int](), list[str](), list[str]()
+    for day in days:
+        if states[day] == "published":
+            run.append(day)
+            published.append(day)
+        else:
+            runs += [len(run)] if run else []
+            run = []
+    used = run[-(band - 1) :] if run and band > 1 else published[-1:]
+    earlier = [
+        EarlierDay(day, {seal.level: seal for seal in list_shards(con, day)["noisy"].values()})
+        for day in reversed(used)
+    ]
+    return (*runs, len(run) + 1), tuple(earlier)

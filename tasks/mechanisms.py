@@ -29,6 +29,7 @@ from storage.releases.terms import (
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import Law, LevelNoise
+from tasks.laws.named import GAUSSIAN_OVER_DAYS
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 from tasks.optimize.chebyshev import nearest_by_solver, nearest_in_chebyshev, nearest_in_chebyshev_large_first
 from tasks.optimize.euclidean import nearest_in_euclid
@@ -141,7 +142,8 @@ class Mechanism:
 
     def law_of(self, name: str) -> Law | None:
         """Return the law that ledgers and manifests call by a name; None if it is not one of the mechanism's."""
-        return next((law for law in self.laws.values() if law.name == name), None)
+        laws = [*self.laws.values(), *([GAUSSIAN_OVER_DAYS] if self.is_unbiased else [])]
+        return next((law for law in laws if law.name == name), None)
 
     def sampler(self, law: str, named: str) -> Any:
         """Return a sampler of the law that ledgers and manifests call by a name.

@@ -236,6 +236,8 @@ def _check_ledger(plan: Plan, problems: _Problems) -> Forecast | None:
     with store() as con:
         refusals = dict(admission(con, plan, plan.place_of_table).refusals)
     schedule, budget = forecast.schedule, forecast.budget
+    if plan.scheme.days:  # they are releases of a series, which is declared as a whole
+        refusals.pop("series", None)
     if schedule and schedule.declared:  # the releases of the series are reserved, and paid for
         refusals.pop("series", None)
         refusals.pop("budget", None)

@@ -11,7 +11,14 @@ from storage.releases.terms import SURVIVORS
 from storage.tables import SIZE
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
-from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, combined_sensitivity, joint_part_of, sensitivity_of
+from tasks.accounting.sensitivity import (
+    SUBSTITUTION,
+    Sensitivity,
+    combined_sensitivity,
+    joint_part_of,
+    over_days,
+    sensitivity_of,
+)
 from tasks.folder.export.formats import unread_files
 from tasks.folder.verify.folder import verify
 from tasks.format.entries import LevelEntry
@@ -81,7 +88,7 @@ def _guarantee_failures(folder: Path) -> list[str]:
     if privacy.accountant == "pld" and privacy.max_records_per_unit > 1:
         return ["manifest.json: accountant pld needs max_records_per_unit 1."]
     strategy = PublishedFolder(folder, manifest).strategy
-    if privacy.accountant == "pld" and strategy is not None:
+    if privacy.accountant == "pld" and (strategy is not None or manifest.days):
         return ["manifest.json: accountant pld does not know the law of combinations by a strategy."]
     in_rho = [entry for entry in manifest.parts if entry.rho]
     if privacy.distinct is None and any(
@@ -95,7 +102,7 @@ def _guarantee_failures(folder: Path) -> list[str]:
             Fraction(entry.rho),
             entry.scale or entry.sigma,
             round(entry.l2_sensitivity**2),
-            is_total=privacy.neighbours == SUBSTITUTION and _is_root(entry),
+            is_total=privacy.neighbours == SUBSTITUTION and _is_root(entry) and not manifest.days,
         )
         for entry in manifest.parts
         if entry.rho
@@ -111,7 +118,7 @@ def _guarantee_failures(folder: Path) -> list[str]:
 
 def _wrong_sigmas(manifest: Manifest) -> list[str]:
     """Return which levels have a smaller σ than what all of them are charged together allows, or a larger one than each needs."""
-    part = float(joint_part_of(manifest.parts, manifest.privacy.neighbours))
+    part = 1.0 if manifest.days else float(joint_part_of(manifest.parts, manifest.privacy.neighbours))
     return [
         f"manifest.json: level {entry.level} has a sigma that does not follow from its rho and l2_sensitivity."
         for entry in manifest.parts
@@ -175,7 +182,8 @@ def _moved(manifest: Manifest, entry: LevelEntry, strategy: Strategy | None = No
         return STATISTICS[manifest.measured_of_groups].sensitivity(
             privacy.neighbours, privacy.max_records_per_unit, regions
         )
-    return sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=_is_root(entry))
+    of_day = sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=_is_root(entry))
+    return over_days(of_day, manifest.days.weights, privacy.neighbours) if manifest.days else of_day
 
 
 def _is_root(entry: LevelEntry) -> bool:

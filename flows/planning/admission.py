@@ -28,7 +28,7 @@ from storage.ledger.recognition import RecognisedTable
 from storage.ledger.spending import Spending, growth, weakest_promise
 from storage.machine.locks import holder_of
 from storage.record import load_record
-from storage.releases.register import Release, find_release, has_folder, state_of, superseding
+from storage.releases.register import Release, find_release, has_folder, state_of, states_of, superseding
 from storage.releases.shards import TRUNK
 from tasks.ingest.sources.locations import sha256_at
 
@@ -165,6 +165,12 @@ def different_people_from(
 def _check_not_of_series(con: Connection, plan: Plan, series: Series | None, release_id: str) -> None:
     """Refuse an additional release of the spec of a declared series: it would be charged besides the reserved releases."""
     schedule = plan.file.spec.schedule
+    if schedule and schedule.cumulative and release_id not in (series.releases if series else ()):
+        raise SpecError(
+            "schedule.cumulative: a day is measured together with those before it, so that only a declared series has such releases.",
+            field="schedule.cumulative",
+            hint="`trellis up` declares the series. For a release that stands alone, leave schedule.cumulative out.",
+        )
     if series is None or schedule is None or schedule.until is None or release_id in series.releases:
         return
     to_come = releases_to_come(con, series)
@@ -284,10 +290,33 @@ def resumable_release(release_id: str, only: str | None = None) -> Release:
     if only is not None and only not in known:
         raise UsageError(f"{release_id} has no branch {only}; it has {', '.join(known)}.", field="--branch")
     if release.state != "published":
+        _check_turn(release)
         check_unchanged(release)
         with store() as con:
             check_still_supersedes(con, release)
     return release
+
+
+def _check_turn(release: Release) -> None:
+    """Refuse a day of a series that measures its days together before every earlier day is published or abandoned.
+
+    Raises:
+        UsageError: an earlier day has not ended.
+    """
+    if not release.terms.days:
+        return
+    with store() as con:
+        account = read_books(con).account_of(release.id)
+        together = account.declared_with(release.id) if account else ()
+        before = together[: together.index(release.id)] if account else ()
+        states = states_of(con, before)
+        waits_for = next((day for day in before if states[day] not in {"published", "abandoned"}), None)
+    if waits_for:
+        raise UsageError(
+            f"{release.id} is measured together with the days before it, and {waits_for} is not published yet.",
+            field="ID",
+            hint=f"Run `trellis rerun {waits_for}`, or `trellis abandon {waits_for}`: then the next day begins anew, without the days before.",
+        )
 
 
 def check_unchanged(release: Release) -> None:

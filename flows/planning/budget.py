@@ -26,6 +26,7 @@ from storage.ledger.events import (
     share_account,
 )
 from storage.ledger.spending import Spending, claimed_units, for_one_unit, weakest_promise
+from storage.releases.register import state_of
 
 
 def agreed_terms(books: Books, asked: Asked) -> DatasetTerms:
@@ -224,13 +225,36 @@ def abandon(con: Connection, release_id: str) -> None:
     account = books.account_of(release_id)
     if account is None:
         return
-    if _may_give_back(account, release_id):
-        for level, charge in account.charges_of(release_id).items():
+    for one in _given_back(con, account, release_id):
+        for level, charge in account.charges_of(one).items():
             if charge.state == "reserved":
-                advance(con, release_id, level, "void")
+                advance(con, one, level, "void")
     books = read_books(con)
     account = books.accounts[account.terms.dataset]
     record_abandonment(con, books, release_id, standing_of(account.spendings, account.terms.cap))
+
+
+def _given_back(con: Connection, account: Account, release_id: str) -> list[str]:
+    """Return the releases whose charges are given back, as far as they are not drawn, once a release is abandoned.
+
+    The first day of a series may pay for all. Its charge is given back once every day is abandoned and nothing was drawn on any.
+    """
+    together = account.declared_with(release_id)
+    if not _is_paid_at_once(account, release_id):
+        return [release_id] if _may_give_back(account, release_id) else []
+    first, later = together[0], [one for one in together[1:] if one != release_id]
+    is_over = release_id == first or state_of(con, first) == "abandoned"
+    charges = [charge for one in later for charge in account.charges_of(one).values()]
+    is_over = is_over and all(charge.state == "void" for charge in charges)
+    is_drawn = any(charge.state not in {"reserved", "void"} for charge in account.charges_of(release_id).values())
+    own = [release_id] if release_id != first else []
+    return [*own, first] if is_over and not is_drawn else own
+
+
+def _is_paid_at_once(account: Account, release_id: str) -> bool:
+    """Return whether the first day of a release's series is charged for all its days."""
+    together = account.declared_with(release_id)
+    return any(charge.is_paid_before for one in together for charge in account.charges_of(one).values())
 
 
 def charge_in_words(books: Books, release_id: str) -> str:
@@ -239,7 +263,11 @@ def charge_in_words(books: Books, release_id: str) -> str:
     if account is None:
         return "Nothing is charged."
     states = {charge.state for charge in account.charges_of(release_id).values()}
+    if _is_paid_at_once(account, release_id) and account.claims[release_id].series != release_id:
+        return "The first day of its series is charged for it."
     may_give_back = "reserved" in states and _may_give_back(account, release_id)
+    if _is_paid_at_once(account, release_id) and may_give_back:
+        return "Its charge is that of the whole series. It is given back once every day is abandoned, if nothing was drawn."
     if "void" not in states and not may_give_back:
         return "Its whole charge stays."
     rest = "was given back" if "void" in states else f"is given back if you run `trellis abandon {release_id}`"

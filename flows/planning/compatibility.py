@@ -116,6 +116,47 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         )
     yield from _faults_of_noise(spec, mechanism)
     yield from _faults_of_listing(spec, mechanism)
+    if spec.schedule and spec.schedule.cumulative:
+        yield from _faults_of_days(spec, mechanism)
+
+
+def _faults_of_days(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
+    """Yield what a series whose days are measured together cannot have."""
+    days, keys = "with schedule.cumulative", spec.privacy
+    if not (spec.schedule and spec.schedule.measured_days):
+        yield wrong_key(
+            "schedule.until", f"must be a number of days {days}, such as 90 releases: the noise depends on it."
+        )
+    if not mechanism.is_unbiased or mechanism.is_dense or spec.views or spec.release.grid:
+        able = _able(lambda of: of.is_unbiased and not of.is_dense)
+        yield wrong_key(
+            "mechanism",
+            f"must be one of {able}, without release.views or grid, {days}: the same cells must be measured every day, and the noise"
+            " of all levels grow alike.",
+        )
+    if keys.total_is_public:
+        yield wrong_key(
+            "privacy.exact_records_per_unit",
+            f"must be false {days}: a record may be on another day, so that the total of a day is not public.",
+        )
+    if keys.distinct:
+        yield wrong_key(
+            "privacy.distinct", f"must be left out {days}: it says nothing about the records of several days."
+        )
+    if spec.input.unit:
+        yield wrong_key(
+            "input.unit",
+            f"must be left out {days}: ingest sees the table of one day, and cannot bound the records that a unit has in all days together.",
+            hint="Promise max_records_per_unit for the tables of all days together.",
+        )
+    if isinstance(keys.split, Targets):
+        yield wrong_key(
+            "privacy.split.targets", f"must be left out {days}; give epsilon, and `trellis plan` states the deviations."
+        )
+    if spec.noise.sampler != "opendp":
+        yield wrong_key("noise.sampler", f"must be opendp {days}, got {spec.noise.sampler}.")
+    if not spec.keep_noisy_counts:
+        yield wrong_key("keep_noisy_counts", f"must be true {days}: the next days follow from them.")
 
 
 def faults_of_counted(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:

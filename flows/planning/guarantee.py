@@ -22,9 +22,10 @@ from tasks.accounting.allocation import Measurement, cost_of, rho_of, tau_of
 from tasks.accounting.conversions import float_above, float_below, zcdp_epsilon
 from tasks.accounting.pld import check_pld, check_pld_within, remember_deltas, remembered_deltas
 from tasks.accounting.sensitivity import joint_part
+from tasks.laws.days import LEAST_DEVIATION, Days
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelCost, LevelNoise
-from tasks.laws.named import LAWS
+from tasks.laws.named import GAUSSIAN_OVER_DAYS, LAWS
 
 DELTAS = "deltas.json"  # in TRELLIS_HOME; it may be deleted
 
@@ -67,6 +68,8 @@ class Guarantee:
     Attributes:
         measurements: one per measured level, from the first to the finest, where the noise costs ρ; otherwise none.
         by_map: one per measured level where the noise costs (ε, δ); otherwise none.
+        days: the factor over the days of a series that these measurements are about; None where a release stands alone.
+        before: how many days precede the one whose noise is meant.
     """
 
     accountant: Accountant
@@ -74,6 +77,8 @@ class Guarantee:
     delta: float
     measurements: tuple[Measurement, ...]
     by_map: tuple[MappedLevel, ...] = ()
+    days: Days | None = None
+    before: int = 0
 
     @property
     def rho(self) -> Fraction:
@@ -87,7 +92,10 @@ class Guarantee:
 
     @property
     def noises(self) -> tuple[LevelNoise, ...]:
-        """The noise of the measured levels, from the first to the finest."""
+        """The noise of the counts of the measured levels, from the first to the finest."""
+        if self.days:
+            of_day = (self.days.deviation(of.sigma, self.before) for of in self.measurements)
+            return tuple(LevelNoise(GAUSSIAN_OVER_DAYS, deviation) for deviation in of_day)
         return tuple(gaussians(self.measurements)) or tuple(level.noise for level in self.by_map)
 
     @property
@@ -117,6 +125,20 @@ class Guarantee:
                 field="TRELLIS_HOME",
                 hint=f"Delete {DELTAS} there; what it holds is computed again.",
             )
+
+
+def check_noise_of_days(guarantee: Guarantee) -> None:
+    """Refuse so little noise over the days of a series that the rounding of a day would depend on it.
+
+    Raises:
+        SpecError: it is less than half a record a day.
+    """
+    if guarantee.days and min(of.sigma for of in guarantee.measurements) < LEAST_DEVIATION * guarantee.days.weights[0]:
+        raise SpecError(
+            f"schedule.cumulative: the noise of a day must be at least {LEAST_DEVIATION} records, which the budget exceeds.",
+            field="schedule.cumulative",
+            hint="Lower privacy.epsilon, or leave schedule.cumulative out.",
+        )
 
 
 def gaussians(measurements: Sequence[Measurement]) -> list[LevelNoise]:
@@ -157,6 +179,7 @@ def holds_together(charges: Sequence[Charge], accountants: Collection[str], epsi
         accountants: of its releases. Privacy loss distributions are used only if they are the accountant of all releases, and
             each unit moves at most two counts of a level, by one each.
     """
+    charges = [charge for charge in charges if not charge.is_paid_before]
     only = [charge for charge in charges if not _is_in_rho(charge)]
     if any(charge.rho or not charge.epsilon > 0 for charge in only):
         return False

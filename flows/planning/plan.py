@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from flows.planning.compatibility import incompatible_keys, law_of, measured_by, mechanism_asked_for, mechanism_named
 from flows.planning.composition import cap_of
-from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
+from flows.planning.guarantee import Guarantee, check_noise_of_days, epsilon_of_series, guarantee_of
 from flows.planning.scheme import (
     Scheme,
     check_fan_out,
@@ -57,6 +58,7 @@ from tasks.folder.export.formats import check_formats
 from tasks.ingest.contents import read_content
 from tasks.ingest.task import TableSource, check_areas, listed_groups, read_ends
 from tasks.ingest.trips import AxisSource, End, Units
+from tasks.laws.days import days_of
 from tasks.mechanisms import AUTO, Mechanism, can_settle_views
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived
@@ -109,6 +111,13 @@ class Plan:
     def views(self) -> tuple[Part, ...]:
         """The views that have not the cells of a level."""
         return self.parts[self.tree.depth + 1 :]
+
+    def of_day(self, before: int) -> "Plan":
+        """Return the plan of the release of a day of a series, given how many days precede it; this plan is that of the last day."""
+        if not self.scheme.days:
+            return self
+        guarantee = replace(self.guarantee, before=before)
+        return replace(self, guarantee=guarantee, parts=parts_of(self.scheme, guarantee))
 
     @property
     def units(self) -> Units:
@@ -178,6 +187,8 @@ class Plan:
             StoreError: the guarantee does not hold.
         """
         self.guarantee.check()
+        is_paid = bool(self.scheme.days and self.guarantee.before)  # by the first day of its series
+        levels = tuple(replace(part, rho=Fraction(0)) for part in self.parts) if is_paid else self.parts
         claim = Claim(
             release=release_id,
             dataset=self.file.spec.dataset,
@@ -189,7 +200,7 @@ class Plan:
             different_people=different_people,
             contributions=self.contributions,
         )
-        return Reservation(self.asked(), self.parts, claim)
+        return Reservation(self.asked(), levels, claim)
 
     @property
     def spending(self) -> Spending:
@@ -203,6 +214,8 @@ class Plan:
     def spending_of_series(self, releases: int, delta: float) -> Spending:
         """Return the cost of several releases that are declared together, and their (ε, δ) at the given δ."""
         one = self.spending
+        if self.scheme.days:  # it is of all of them
+            return replace(one, epsilon=epsilon_of_series(self.guarantee, 1, delta), delta=delta)
         return replace(
             one,
             rho=one.rho * releases,
@@ -264,6 +277,7 @@ class Plan:
             rows=spec.release.rows,
             formats=spec.release.more_formats,
             strategy=self.scheme.strategy.text if self.scheme.strategy else "",
+            days=self.scheme.days.weights if self.scheme.days else (),
             noisy_counts=self.noisy_counts_asked,
             intervals=Intervals(
                 confidence=asked.confidence,
@@ -340,6 +354,11 @@ class Plan:
             f"({rounded_up(guarantee.epsilon)}, {guarantee.delta:g})-differentially private for {keys.unit}, which has {has}:"
             f" neighbouring tables differ in the records of one unit, {change}."
         )
+        if self.scheme.days:
+            statement += (
+                " The tables of all days of the series count as one table: this holds for all releases of the series together, and for a unit"
+                f" that has at most {records} in all days together, whichever days those are."
+            )
         if not self.exact_by_choice:
             return statement
         last = max(level.level for level in self.levels if level.is_invariant)
@@ -411,9 +430,14 @@ def _over(file: SpecFile, source: TableSource, ends: Sequence[End]) -> Plan:
     mechanism = measured_by(spec, mechanism, tree)
     named = [(terms.name, view) for terms, view in views]
     law = law_of(spec, mechanism, tree, whole, named)
-    scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler, mechanism.laws[law], named)
+    many = spec.schedule.measured_days if spec.schedule else 0
+    days = days_of(many) if many else None
+    scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler, mechanism.laws[law], named, days)
     check_settling(scheme, spec.run.max_memory)
     guarantee = guarantee_of(scheme)
+    if days:
+        guarantee = replace(guarantee, days=days, before=many - 1)
+        check_noise_of_days(guarantee)
     parts = parts_of(scheme, guarantee)
     if spec.input.groups:  # how many groups there are is public
         of_sizes = {name for name, of in derived.items() if len(tree.axes) - 1 in dict(of.of)}

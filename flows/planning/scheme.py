@@ -18,11 +18,14 @@ from tasks.accounting.sensitivity import (
     SUBSTITUTION,
     Sensitivity,
     combined_sensitivity,
+    days_derivation,
     derivation,
+    over_days,
     sensitivity_of,
     sizes_derivation,
     strategy_derivation,
 )
+from tasks.laws.days import Days
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
 from tasks.mechanisms import Mechanism
 from tasks.sizes.intervals import noise_of_sum, own_source, source_of_view
@@ -68,6 +71,7 @@ class Scheme:
         views: those that have not the cells of a level.
         names: by the number of a level or view, the name of the view that the spec gives its cells.
         design: the strategy by which the finest level is measured, of one axis; None where counts are measured.
+        days: the factor by which the counts of the days of a series are measured together; None where each release stands alone.
     """
 
     keys: PrivacyKeys
@@ -83,6 +87,7 @@ class Scheme:
     views: tuple[View, ...] = ()
     names: Mapping[int, str] = field(default_factory=dict)
     design: Design | None = None
+    days: Days | None = None
 
     @property
     def strategy(self) -> Strategy | None:
@@ -227,6 +232,8 @@ class Scheme:
         if self.law.derivation:
             return self.law.derivation(*moved, self.is_root(level))
         distinct = self.most_distinct[level] if self.most_distinct else None
+        if self.days:
+            return days_derivation(*moved, self.days.weights)
         return derivation(*moved, distinct, is_root=self.is_root(level))
 
     def sensitivity(self, number: int) -> Sensitivity:
@@ -237,12 +244,13 @@ class Scheme:
         if self.strategy and number == self.tree.depth:
             return combined_sensitivity(self.strategy.rows, *moved, total_is_public=self.keys.total_is_public)
         distinct = self.most_distinct[number] if self.most_distinct else None
-        return sensitivity_of(*moved, distinct, is_root=self.is_root(number))
+        of_day = sensitivity_of(*moved, distinct, is_root=self.is_root(number))
+        return over_days(of_day, self.days.weights, self.keys.neighbours) if self.days else of_day
 
     @property
     def total(self) -> int | None:
-        """The place in `measured` of a total that substitution may move; None where there is none."""
-        if self.keys.neighbours != SUBSTITUTION:
+        """The place in `measured` of a total that substitution may move less than all else; None where there is none."""
+        if self.keys.neighbours != SUBSTITUTION or self.days:
             return None
         return next((place for place, number in enumerate(self.measured) if self.is_root(number)), None)
 

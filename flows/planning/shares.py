@@ -16,6 +16,7 @@ from flows.specification.sections.privacy import Finest, Geometric, Minimise, Pr
 from flows.specification.sections.views import LEAVES, TREE
 from storage.releases.parts import Part
 from tasks.accounting.allocation import Allocation, finest, geometric, shares_of, uniform
+from tasks.laws.days import Days
 from tasks.laws.law import NO_NOISE, Law
 from tasks.mechanisms import Mechanism
 from tasks.settle.shares import MOST_ATOMS, WeightedView, atoms_of, least_error_shares
@@ -32,6 +33,7 @@ def scheme_of(
     sampler: str,
     law: Law | None = None,
     views: Sequence[tuple[str, View]] = (),
+    days: Days | None = None,
 ) -> Scheme:
     """Return the measurements of a spec, without their noise.
 
@@ -39,11 +41,13 @@ def scheme_of(
         sampler: of the law, by its name.
         law: one of the mechanism's; its first one if left out.
         views: by their names; those with the cells of a level have its number, the others follow from T + 1.
+        days: the factor over the days of a series that are measured together.
     Raises:
         SpecError: a level that the spec names does not exist, or the split does not fit what is measured.
     """
     law = law or mechanism.default_law
     scheme, per_draw = measured_scheme(keys, tree, whole, mechanism, law, views), law.samplers[sampler].tau
+    scheme = replace(scheme, days=days)
     if mechanism.is_dense:
         scheme = replace(scheme, design=design_of(scheme))
     by_rule = split_by_rule(scheme) if mechanism.is_unbiased else None
@@ -278,8 +282,9 @@ def _charged(part: Part, scheme: Scheme, guarantee: Guarantee) -> Part:
     """Return a measured part with what it is charged: ρ, or (ε, δ) and the scale and threshold of its noise."""
     place, law = scheme.measured.index(part.level), scheme.law
     if law.costs_rho:
-        of, scale = guarantee.measurements[place], guarantee.noises[place].stated_scale
-        square = of.l2_sensitivity_squared
+        of, noise = guarantee.measurements[place], guarantee.noises[place]
+        square, scale = of.l2_sensitivity_squared, of.sigma if scheme.days else noise.stated_scale
+        law = noise.law or law
         return replace(part, mechanism=law.name, rho=of.rho, l2_sensitivity_squared=square, tau=of.tau, scale=scale)
     mapped = guarantee.by_map[place]
     return replace(

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from storage.machine.home import shard_folder, subfolder
 from storage.machine.locks import held, holder_of, sweep_locks
 from storage.mailbox.keys import forget_key, list_keys
 from storage.record import Record, load_record
-from storage.releases.register import Release, find_release, has_folder, list_releases, set_state, state_of
+from storage.releases.register import Release, find_release, has_folder, list_releases, set_state, state_of, states_of
 from tasks.work.capacity import memory_of
 
 _ENDED = {"published", "refused", "abandoned"}
@@ -84,7 +84,7 @@ def close_the_books(release: Release, *, is_stored: bool) -> bool:
                 advance(con, release.id, level, "released")
             if sealed:  # otherwise an earlier run has closed the books
                 note(con, "noisy counts kept" if kept else "noisy counts destroyed", release.id)
-                if not release.terms.keep_vault:
+                if not (release.terms.keep_vault or release.terms.days):
                     note(con, "vault deleted", release.id)
             set_state(con, release.id, "published")
     return is_new
@@ -96,10 +96,40 @@ def remove_what_is_not_kept(release: Release) -> None:
     Nobody can read its slices from then on, wherever they are.
     """
     forget_key(release.id)
-    if not release.terms.keep_vault:
+    if not (release.terms.keep_vault or release.terms.days):
         remove_vault(release.id)
+    _forget_days(release)
     with store() as con:
         _delete_shards(load_record(con, release.id))
+
+
+def _forget_days(release: Release) -> None:
+    """Delete the vaults of published days that no later day of a series is measured with any more, unless the spec keeps them."""
+    if not release.terms.days or release.terms.keep_vault:
+        return
+    with store() as con:
+        account = read_books(con).account_of(release.id)
+        days = account.declared_with(release.id) if account else ()
+        states = states_of(con, days)
+        over = [
+            day
+            for place, day in enumerate(days)
+            if states[day] == "published"
+            and vault_path(day).exists()
+            and not _is_awaited(states, days[place + 1 :], release)
+        ]
+        for day in over:
+            with transaction(con):
+                note(con, "vault deleted", day)
+            remove_vault(day)
+
+
+def _is_awaited(states: Mapping[str, str | None], later: Sequence[str], release: Release) -> bool:
+    """Return whether one of the days after a published one will be measured with it: none beyond the weights, or after an abandoned day."""
+    for day in later[: len(release.terms.days) - 1]:
+        if states[day] != "published":
+            return states[day] != "abandoned"
+    return False
 
 
 def abandon_release(release_id: str) -> EndedRelease:
@@ -148,6 +178,17 @@ def forget_release(release_id: str) -> EndedRelease:
                 field="ID",
                 hint=f"`trellis abandon {release_id}` ends it for good.",
             )
+        if (
+            release.terms.days
+            and release.state == "published"
+            and not release.terms.keep_vault
+            and vault_path(release_id).exists()
+        ):
+            raise UsageError(
+                f"{release_id} keeps its true counts, since later days of its series are measured with them.",
+                field="ID",
+                hint="They are deleted when no later day needs them. `trellis abandon` of the next day ends that sooner.",
+            )
         deleted = []
         forget_key(release_id)
         if vault_path(release_id).exists():
@@ -158,6 +199,7 @@ def forget_release(release_id: str) -> EndedRelease:
         deleted += ["shards"] * _delete_shards(record)
         shutil.rmtree(partial_folder(Path(release.folder)), ignore_errors=True)
         charge = charge_in_words(read_books(con), release_id)
+    _forget_days(release)
     sweep_orphans()
     return EndedRelease(release_id, release.state, deleted, charge)
 

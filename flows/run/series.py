@@ -41,10 +41,11 @@ def declare_series(plan: Plan, now: datetime) -> Series:
             if declared := declared_already(con, plan):  # by another process, a moment ago
                 return declared
             _check_admitted(con, plan, ids, whole)
-            declare(con, spec.name, [plan.reservation(id_) for id_ in ids], whole)
-            for id_ in ids:
+            of_days = [plan.of_day(before) for before in range(len(ids))]
+            declare(con, spec.name, [of_day.reservation(id_) for of_day, id_ in zip(of_days, ids, strict=True)], whole)
+            for of_day, id_ in zip(of_days, ids, strict=True):
                 forget_refusal(con, id_)
-                add_release(con, reserved_release(plan, id_, output, series=ids[0]))
+                add_release(con, reserved_release(of_day, id_, output, series=ids[0]))
         account = read_books(con).account_of(ids[0])
     if account is None:
         raise StoreError(f"{ids[0]} was declared and is not in the ledger.")

@@ -11,7 +11,7 @@ from typing import Any
 
 from storage.errors import StoreError
 from storage.ledger.spending import Contributions, Spending, for_one_unit
-from storage.releases.parts import DISCRETE_GAUSSIAN, Part
+from storage.releases.parts import DISCRETE_GAUSSIAN, OVER_DAYS, Part
 
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)  # what an event's wrong fields raise
 
@@ -65,7 +65,7 @@ class Charge:
 
     Attributes:
         mechanism: what was drawn: `discrete_gaussian`, charged in ρ, or one that is only (ε, δ).
-        rho: 0 for mechanisms that are only (ε, δ).
+        rho: 0 for mechanisms that are only (ε, δ), and on the later days of a series whose first day is charged for all.
         sigma: the standard deviation of the noise, records.
         scale: the scale of the noise, records; 0 where it is the standard deviation.
         epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`.
@@ -86,6 +86,13 @@ class Charge:
     view: str = ""
     scale: float = 0.0
 
+    @property
+    def is_paid_before(self) -> bool:
+        """Whether the first day of its series is charged for it."""
+        return self.mechanism == OVER_DAYS and not self.rho
+
+
+_ALIKE = ("mechanism", "scale", "l2_sensitivity_squared", "view")  # on all days that the first one pays for
 
 _CHARGED = [of.name for of in fields(Charge)[3:]]  # what a charge has of the terms of its level
 
@@ -206,7 +213,7 @@ class Account:
 
     def _spending(self, id_: str, charges: Sequence[Charge]) -> Spending:
         rho = sum((charge.rho for charge in charges), Fraction(0))
-        only = tuple((charge.epsilon, charge.delta) for charge in charges if not charge.rho)
+        only = tuple((charge.epsilon, charge.delta) for charge in charges if charge.epsilon)
         claim = self.claims[charges[0].release]
         stated = self.series[id_] if claim.series else claim
         tau = sum((charge.tau for charge in charges), Fraction(0))
@@ -357,7 +364,9 @@ class Books:
                 level.get("view", ""),
                 level.get("scale", 0.0),
             )
-            if not (charge.rho > 0 or (charge.rho == 0 and charge.epsilon > 0 and charge.delta >= 0)):
+            if charge.is_paid_before:
+                self._check_paid(account, charge, series)
+            elif not (charge.rho > 0 or (charge.rho == 0 and charge.epsilon > 0 and charge.delta >= 0)):
                 raise StoreError(f"level {charge.level} of {release} is charged nothing.")
             if charge.tau < 0:
                 raise StoreError(f"level {charge.level} of {release} has a tau below 0.")
@@ -372,7 +381,18 @@ class Books:
         if account is None or charge is None or charge.state != _BEFORE[state]:
             was = charge.state if charge else "not charged"
             raise StoreError(f"Level {level} of {release} cannot become {state}: it is {was}.")
+        if state == "drawing" and charge.is_paid_before:
+            self._check_paid(account, charge, account.claims[release].series)
         account.charges[release, level] = replace(charge, state=state)
+
+    def _check_paid(self, account: Account, charge: Charge, series: str) -> None:
+        """Refuse a charge of nothing on a later day of a series, unless its first day is charged for the same noise, and stays so."""
+        first = account.charges.get((series, charge.level))
+        same = first is not None and all(getattr(first, name) == getattr(charge, name) for name in _ALIKE)
+        if first is None or first.state == "void" or not (first.rho > 0 and same):
+            raise StoreError(
+                f"level {charge.level} of {charge.release} is not what the first day of its series is charged for."
+            )
 
     def _raise(self, event: Mapping[str, Any]) -> None:
         account, cap = self._known(event["dataset"]), _cap(event["cap"])
@@ -403,6 +423,8 @@ def as_charged(terms: Part, charge: Charge | None) -> bool:
     """Return whether a level is as the ledger has it: measured as it is charged, or exact or summed and not charged."""
     if charge is None:
         return not (terms.is_charged or terms.rho or terms.epsilon)
+    if charge.is_paid_before:  # the books compare it with what the first day of its series is charged
+        charge = replace(charge, rho=terms.rho)
     return terms.is_charged and all(getattr(charge, name) == getattr(terms, name) for name in _CHARGED)
 
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 DISCRETE_GAUSSIAN = "discrete_gaussian"  # what a level is charged for where nothing else is stated
+OVER_DAYS = "discrete_gaussian_over_days"  # drawn for weighted sums of the counts of several days; its first day is charged for all
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Part:
         is_summed: whether nothing is measured here, and the counts are the sums of the finest level's.
         mechanism: what is drawn here, as the ledger names it.
         epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta` and `threshold`.
-        scale: of the noise, records; 0 where it is the standard deviation, as of a discrete Gaussian that is not tiny.
+        scale: of the noise, records; 0 where it is the standard deviation, as of a discrete Gaussian that is not tiny. Of weighted sums of
+            days it is the scale of what is drawn for them, and `sigma` that of the day's own counts.
         threshold: the least noisy count that is kept, records.
         same_as: the level above whose counts, noise and bound these are, since each of its cells holds one cell of this level;
             None for others. Nothing is measured here, and nothing is charged.
@@ -90,7 +92,7 @@ class Part:
         if self.same_as is not None:  # without a scale, σ says all of the noise
             return {"same_as": self.same_as, "mechanism": self.mechanism if scale else None, "scale": scale}
         if not self.epsilon:
-            return {"scale": scale}
+            return {"scale": scale, "mechanism": OVER_DAYS if self.mechanism == OVER_DAYS else None}
         charged = {"mechanism": self.mechanism, "epsilon": self.epsilon, "delta": self.delta}
         return {**charged, "scale": self.scale, "threshold": self.threshold or None}
 

@@ -230,6 +230,7 @@ class Terms(Counted):
         measure: which cells of a tree are measured, where a mechanism has a second pass; `survivors` of all others.
         formats: more kinds of files for the counts, beside Parquet and CSV.
         strategy: the rows that are measured of a single axis, as text; empty where levels and views are measured.
+        days: the whole weights of this day and those before it in what a series measures; empty where each release stands alone.
     """
 
     axes: tuple[str, ...]
@@ -262,6 +263,7 @@ class Terms(Counted):
     measure: Measure = SURVIVORS
     formats: tuple[Format, ...] = ()
     strategy: str = ""
+    days: tuple[int, ...] = ()
 
     def to_json(self) -> str:
         """Return these terms as the store keeps them."""
@@ -278,7 +280,8 @@ class Terms(Counted):
         parts = {"intervals": Intervals, "privacy": Privacy, "run": RunTerms, "files": FileTerms}
         content |= {name: kind(**_checked(kind, content[name], f"terms.{name}")) for name, kind in parts.items()}
         content |= {
-            name: tuple(content[name]) for name in ("axes", "steps", "unprotected", "unlisted", "waived", "formats")
+            name: tuple(content[name])
+            for name in ("axes", "steps", "unprotected", "unlisted", "waived", "formats", "days")
         }
         tables = content["files"].tables
         content["files"] = replace(

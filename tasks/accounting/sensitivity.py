@@ -1,7 +1,7 @@
 """How far one privacy unit can move the histogram of a level, in the norms that noise laws take."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
@@ -128,6 +128,31 @@ def l2_sensitivity_squared(
     return 2 * one_side if neighbours == SUBSTITUTION else one_side
 
 
+def over_days(moved: Sensitivity, weights: Sequence[int], neighbours: str) -> Sensitivity:
+    r"""Return how far one unit moves weighted sums of the counts of a level over the days of a series, in all days together.
+
+    All tables of the series together are one table, of which a unit has at most m records: each is in one cell of one day. It moves the
+    sums of that cell by a column of the factor, whose squared norm is at most :math:`s = \sum_k c_k^2`. So m records move them by
+
+    .. math:: \Delta_2^2 = m^2 s \text{ (add\_remove)}, \qquad \Delta_2^2 = 2 m^2 s \text{ (substitution)}
+
+    Under substitution each record leaves a cell of one day and enters a cell of any day. As weights are not below 0, the product of two columns
+    is not either, and their difference has a squared norm of at most 2 s. This is so of the total too, since a record may change its day.
+
+    Args:
+        moved: by one unit on one day, without a promise of distinct records.
+        weights: c of `tasks.laws.days`, >= 0.
+    Guarantees:
+        Δ₂² is reached where all m records are in one cell of the first day, and enter another cell.
+    """
+    square = moved.largest**2 * sum(weight**2 for weight in weights) * (2 if neighbours == SUBSTITUTION else 1)
+    ends = 2 if neighbours == SUBSTITUTION else 1
+    total = ends * moved.largest * sum(weights)
+    return Sensitivity(
+        touched_cells(neighbours, moved.largest) * len(weights), total, square, ends * moved.largest * max(weights)
+    )
+
+
 def joint_part(total: Fraction, together: Fraction) -> Fraction:
     r"""Return how much the costliest unit costs, as a part of the sum of what each level costs alone, under substitution.
 
@@ -236,6 +261,22 @@ def strategy_derivation(neighbours: str, max_records: int, moved: Sensitivity, *
     times, of_one = (f"{max_records}²·", moved.l2_squared // max_records**2)
     product = f"{times}{of_one} = {moved.l2_squared}" if max_records > 1 else str(of_one)
     return f"{record}, at most {max_records} per unit: Δ₂² = {times if max_records > 1 else ''}{square} = {product}"
+
+
+def days_derivation(neighbours: str, max_records: int, weights: Sequence[int]) -> str:
+    """Return in one line how `over_days` is computed, for plans and manifests."""
+    square = sum(weight**2 for weight in weights)
+    record = (
+        "a record of any day comes or goes"
+        if neighbours == ADD_REMOVE
+        else "a record leaves a cell of any day and enters another"
+    )
+    times = "" if neighbours == ADD_REMOVE else "2·"
+    total = max_records**2 * square * (1 if neighbours == ADD_REMOVE else 2)
+    return (
+        f"{record}, at most {max_records} per unit in all days together, and is in the sums of {len(weights)} days with their weights:"
+        f" Δ₂² = {times}{max_records}²·{square} = {total}"
+    )
 
 
 def square_root_up(square: int | Fraction) -> float:

@@ -263,6 +263,19 @@ class DerivedEntry(Section):
     sha256: str
 
 
+class DaysEntry(Section):
+    """How the days of a series are measured together: the sums that are drawn are of this day and those before it.
+
+    Attributes:
+        weights: of the day itself, the day before, and so on.
+        runs: how many days each run of published days has until now: a run ends before a day that is abandoned, and sums reach back to
+            the first day of theirs.
+    """
+
+    weights: list[int] = Field(min_length=1)
+    runs: list[int] = Field(min_length=1)
+
+
 class Rounding(Section):
     """How far rounding to whole counts has moved what was settled together.
 

@@ -21,6 +21,7 @@ from storage.releases.terms import (
 )
 from storage.tables import Role, interval_columns, roles_of
 from tasks.format.entries import (
+    DaysEntry,
     DerivedEntry,
     Difference,
     LevelEntry,
@@ -31,6 +32,8 @@ from tasks.format.entries import (
     ViewEntry,
 )
 from tasks.words.levels import differing_views, poor_totals
+
+CUMULATIVE = "cumulative"  # the folder of the counts of all days of a series until now
 
 
 class SealEntry(Section):
@@ -98,6 +101,8 @@ class Manifest(Section, Counted, BaseModel):
         poor_margins: the totals of one axis that nothing measures by itself. The file leaves out an empty list.
         rounding: how far rounding has moved the counts, where everything was settled together; None, and left out of the file,
             elsewhere.
+        days: where a series measures its days together, how; None, and left out of the file, elsewhere. The folder `cumulative/` then has the
+            counts of all days until now, with a manifest of the same form.
         signal_tables: the tables of the rows that stand out, of levels 1 to the finest. The file leaves out an empty list.
         names: per axis, the levels whose areas have names, in `names/<column of codes>.parquet`. The file leaves it out if there are none.
         boundaries: per axis, the levels whose areas have shapes. The file leaves it out if there are none.
@@ -128,6 +133,7 @@ class Manifest(Section, Counted, BaseModel):
     derived: dict[str, DerivedEntry] = {}
     poor_margins: list[PoorMargin] = []
     rounding: Rounding | None = None
+    days: DaysEntry | None = None
     signal_tables: list[SignalTable] = []
     names: dict[str, list[str]] = {}
     boundaries: dict[str, list[str]] = {}

@@ -1,5 +1,6 @@
 """The noise laws by the names that ledgers and manifests give them."""
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -8,7 +9,12 @@ from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 
-LAWS = MappingProxyType({law.name: law for law in (GAUSSIAN, LAPLACE, THRESHOLDED_LAPLACE)})
+# drawn for weighted sums of the counts of several days; its σ is that of the counts of one day, which many draws have made
+GAUSSIAN_OVER_DAYS = replace(
+    GAUSSIAN, name="discrete_gaussian_over_days", deviation=float, variance=lambda sigma: sigma**2
+)
+
+LAWS = MappingProxyType({law.name: law for law in (GAUSSIAN, LAPLACE, THRESHOLDED_LAPLACE, GAUSSIAN_OVER_DAYS)})
 
 
 class MeasuredLevel(Protocol):
@@ -17,7 +23,7 @@ class MeasuredLevel(Protocol):
     Attributes:
         mechanism: the name of its law.
         sigma: σ, records; 0 where the level is exact.
-        scale: the scale of its noise, records; 0 where σ is the scale.
+        scale: the scale of its noise, records; 0 where σ is the scale. Over days it is that of what is drawn for their sums.
     """
 
     @property
@@ -32,4 +38,6 @@ def noise_of(level: MeasuredLevel) -> LevelNoise:
     """Return the noise of a level that is measured or exact, as its terms or its manifest state it."""
     if not level.sigma:
         return NO_NOISE
-    return LevelNoise(LAWS[level.mechanism], level.scale or level.sigma)
+    law = LAWS[level.mechanism]
+    own = level.sigma if law is GAUSSIAN_OVER_DAYS else level.scale
+    return LevelNoise(law, own or level.sigma)

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from tasks.accounting.sensitivity import Sensitivity
+from tasks.laws.days import Days
 from tasks.laws.law import LevelCost, LevelNoise, Sampler, ThresholdedSampler
 from tasks.laws.thresholded import Thresholded, privacy_cost
 from tasks.tree.axis import IntArray
@@ -29,6 +30,10 @@ class Truth(Protocol):
     def leaves(self, level: int, axes: int, most: int) -> Iterator[tuple[Sequence[IntArray], IntArray]]:
         """Yield the areas per axis and the true counts of the leaves with records, at most `most` leaves at a time."""
 
+    @property
+    def before(self) -> "Sequence[Truth]":
+        """The truth of the earlier days that are measured with this one, the latest first; none where a release stands alone."""
+
     def codes(self) -> Mapping[int, pl.DataFrame]:
         """Return, by axis number, the sorted codes of the records on every axis that has no codebook."""
 
@@ -43,9 +48,10 @@ def true_counts_below(truth: Truth, tree: Tree, parents: Frontier) -> Iterator[I
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TruthInMemory:
-    """The truth of a table that may be seen: the true levels from 0 to T."""
+    """The truth of a table that may be seen: the true levels from 0 to T, and those of days before it."""
 
     levels: tuple[TrueLevel, ...]
+    before: tuple["TruthInMemory", ...] = ()
 
     def root(self) -> IntArray:
         """Return the true count of level 0."""
@@ -79,16 +85,18 @@ def measure(
     sensitivity: Sensitivity,
     sampler: Sampler,
     strategy: Strategy | None = None,
+    days: Days | None = None,
 ) -> IntArray:
-    """Return the noisy counts of some cells of one level, or their noisy combinations by a strategy.
+    """Return the noisy counts of some cells of one level, or their noisy combinations by a strategy, or over days.
 
     Args:
-        true_counts: int64, shape (cells,), records. Confidential.
+        true_counts: int64, shape (cells,), records; over days of shape (days, cells), the day itself first. Confidential.
         charged: what the level may cost alone. That is its charge, but for levels beside a measured total: these are charged what
             they cost any unit together.
         sensitivity: how far one unit moves the level; the law takes its own norm.
         sampler: of the law of the noise, outside of tests.
         strategy: the combinations of all counts of the level that are measured in their place; None where the counts are.
+        days: the weights of days that are measured together; None where the counts of one day are measured.
     Guarantees:
         Nothing is drawn unless the privacy map of exactly this scale is finite and within the charge.
     Raises:
@@ -101,8 +109,10 @@ def measure(
         raise ValueError(f"sensitivities must be > 0, got {sensitivity}.")
     if not charged.covers(cost := noise.law.cost(noise.scale, 0, sensitivity)):
         raise ValueError(f"scale {noise.scale} costs {cost}, which exceeds the level's share, {charged}.")
-    if len(true_counts) and not (true_counts.min() >= 0 and true_counts.max() <= LARGEST_TOTAL):
+    if true_counts.size and not (true_counts.min() >= 0 and true_counts.max() <= LARGEST_TOTAL):
         raise ValueError("true counts must be from 0 to 2**40: noise could carry others beyond 64 bits.")
+    if days is not None:
+        return sampler(days.combined(true_counts), noise.scale)
     return sampler(true_counts if strategy is None else _combined(strategy, true_counts), noise.scale)
 
 

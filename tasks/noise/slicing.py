@@ -175,6 +175,10 @@ class _Slices:
         first, end = (int(first_child.min()), int((first_child + children).max())) if len(children) else (0, 0)
         return TrueFamilies(tuple(areas), first_child - first, children, *self.cells.counts(refined, first, end))
 
+    @property
+    def before(self) -> Sequence[Truth]:
+        return ()
+
     def root(self) -> IntArray:
         return self._refuse()
 

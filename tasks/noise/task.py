@@ -1,7 +1,7 @@
 """The noise stage: the only reader of the vault, and the only writer of noisy counts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -12,17 +12,19 @@ import pyarrow as pa
 
 from storage.counts.vault import read_true_codebooks, read_true_leaves, read_true_nodes, read_true_rows, vault
 from storage.database.connections import Connection
-from storage.releases.shards import Shard, shard_name
+from storage.releases.shards import TRUNK, Shard, shard_name
 from tasks.accounting.conversions import float_below
-from tasks.accounting.sensitivity import Sensitivity, combined_sensitivity, joint_part_of, sensitivity_of
-from tasks.laws.law import LevelCost, ThresholdedSampler
+from tasks.accounting.sensitivity import Sensitivity, combined_sensitivity, joint_part_of, over_days, sensitivity_of
+from tasks.laws.days import Days
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import LevelCost, LevelNoise, Sampler, ThresholdedSampler
 from tasks.laws.named import noise_of
 from tasks.laws.thresholded import Thresholded
 from tasks.noise.measure import Truth, measure, measure_thresholded, true_counts_below
 from tasks.sizes.places import places_of
 from tasks.sizes.statistics import STATISTICS, TAILS
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import CHUNK_CELLS, cell_counts, nodes_above
+from tasks.tree.frontier import CHUNK_CELLS, cell_counts, nodes_above, taking
 from tasks.tree.job import Job
 from tasks.tree.true_tree import TrueFamilies
 from tasks.tree.views import Measured, leaves_of
@@ -35,9 +37,12 @@ _MAP_LEAVES = 2**17  # at a time where OpenDP takes them as a map: 350 bytes and
 
 @contextmanager
 def opened_vault(order: Order) -> Iterator[Truth]:
-    """Open the vault of the release that an order is about."""
-    with vault(order.release_id, memory=memory_of(order.record.release.terms.run) // 4) as con:
-        yield _Vault(con)
+    """Open the vault of the release that an order is about, and those of the earlier days that are measured with it."""
+    days = [order.release_id, *(day.release_id for day in order.record.combined)]
+    memory = memory_of(order.record.release.terms.run) // (3 + len(days))
+    with ExitStack() as stack:
+        own, *before = [_Vault(stack.enter_context(vault(day, memory=memory))) for day in days]
+        yield replace(own, before=tuple(before))
 
 
 def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampler: Any, turn: int = 0) -> Shard:
@@ -53,6 +58,8 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
     if cells == "records":
         return _draw_leaves_with_records(job, truth, level, branch, sampler, turn)
     release, name = job.record.release, shard_name("noisy", level, branch, turn)
+    if release.terms.days:
+        return _draw_over_days(job, truth, level, sampler, turn)
     terms, privacy = release.parts[level], release.terms.privacy
     if cells == "views" or level > job.record.finest:
         number, true_chunks = _cells_of_view(job, truth, level)
@@ -81,6 +88,33 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
                 yield {"noisy": measure(true_counts, noise, charged, moved, sampler, strategy)}
 
     return Shard("noisy", level, branch, job.shard_store.write(name, ("noisy",), row_groups()), number, turn=turn)
+
+
+def _draw_over_days(job: Job, truth: Truth, level: int, sampler: Sampler, turn: int) -> Shard:
+    """Draw the noisy sums of a level over this day and those before it, and write what they make of the day's counts.
+
+    What is written, beside these noisy counts, are their sums since the first day. Both follow from what was drawn, and from the
+    noisy counts of the days before: no true count of any day enters after the draw.
+    """
+    record, days = job.record, Days(job.record.release.terms.days)
+    terms, noise = record.release.parts[level], LevelNoise(GAUSSIAN, record.release.parts[level].scale)
+    of_days = [_cells_of_universe(job, one, level) for one in (truth, *truth.before)]
+    if len(of_days) != 1 + len(record.combined):
+        raise ValueError("the true counts of every day that is measured with this one must be there, and of no other.")
+    before = [taking(job.noisy_of(day, level)) for day in record.combined]
+    sums = taking(job.noisy_of(record.earlier[0], level, "sum")) if record.earlier else None
+
+    def row_groups() -> Iterator[dict[str, IntArray]]:
+        for true_counts in zip(*(chunks for _, chunks in of_days), strict=True):
+            job.check_going_on()
+            moved = _sensitivity(job, level)
+            measured = measure(np.stack(true_counts), noise, LevelCost(terms.rho), moved, sampler, days=days)
+            noisy = days.released(measured, [take(len(measured)) for take in before])
+            yield {"noisy": noisy, "sum": noisy + sums(len(noisy)) if sums else noisy}
+
+    name = shard_name("noisy", level, TRUNK, turn)
+    sha256 = job.shard_store.write(name, ("noisy", "sum"), row_groups())
+    return Shard("noisy", level, TRUNK, sha256, of_days[0][0], turn=turn)
 
 
 def _survivors(job: Job, truth: Truth, level: int, branch: str) -> tuple[int, Iterator[IntArray]]:
@@ -196,6 +230,8 @@ def _sensitivity(job: Job, level: int, strategy: Strategy | None = None) -> Sens
         moved = of(neighbours, records, places_of(job.tree, level))
     else:
         moved = sensitivity_of(neighbours, records, is_root=not any(terms.axes.values()))
+    if release.terms.days:  # of the very weights that are measured, whatever is charged
+        return over_days(moved, release.terms.days, neighbours)
     return replace(moved, l2_squared=terms.l2_sensitivity_squared) if terms.rho else moved
 
 
@@ -204,6 +240,7 @@ class _Vault:
     """The truth of a release, in its open vault."""
 
     con: Connection
+    before: "tuple[_Vault, ...]" = ()
 
     def root(self) -> IntArray:
         return read_true_rows(self.con, 0, (), 0, 1, ["true_count"])["true_count"]

@@ -22,7 +22,7 @@ from storage.counts.shard_files import (
 from storage.database.connections import store
 from storage.machine.home import shard_folder
 from storage.machine.locks import check_going_on
-from storage.record import Record, load_record
+from storage.record import EarlierDay, Record, load_record
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Branch, Kind, Place, Shard, shard_name
 from storage.releases.terms import Terms
@@ -42,6 +42,7 @@ class Job:
     Attributes:
         check_going_on: raises where the release is asked to stop.
         load_groups: returns how many groups each finest region has, int64, where a public list says so; None otherwise.
+        shards_of: from an earlier day of its series to where that day's shards are.
     """
 
     record: Record
@@ -50,6 +51,7 @@ class Job:
     check_going_on: Callable[[], None]
     load_derived: Callable[[], Mapping[str, Derived]] = dict
     load_groups: Callable[[], IntArray | None] = lambda: None
+    shards_of: Callable[[str], ShardStore] = shards_in_folder
 
     @property
     def tree(self) -> Tree:
@@ -78,6 +80,18 @@ class Job:
         seal = self.record.shards["noisy"][level, branch]
         sealed = self.shard_store.groups(shard_name("noisy", level, branch, seal.turn), seal.sha256)
         return (group["noisy"] for group in sealed)
+
+    def noisy_of(self, day: EarlierDay, level: int, column: str = "noisy") -> Iterator[IntArray]:
+        """Yield the sealed noisy counts of a level of an earlier day of its series, or their sums since the first day (`sum`), in parts."""
+        seal = day.seals[level]
+        sealed = self.shards_of(day.release_id).groups(shard_name("noisy", level, TRUNK, seal.turn), seal.sha256)
+        return (group[column] for group in sealed)
+
+    def noisy_since(self, level: int) -> Iterator[IntArray]:
+        """Yield the sums of the sealed noisy counts of a level since the first day of its series, in parts."""
+        seal = self.record.shards["noisy"][level, TRUNK]
+        sealed = self.shard_store.groups(shard_name("noisy", level, TRUNK, seal.turn), seal.sha256)
+        return (group["sum"] for group in sealed)
 
     def columns(self, shard: Shard) -> dict[str, Any]:
         """Return the columns of a shard, by name."""

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
-from storage.record import Record
+from storage.record import EarlierDay, Record
 from storage.releases.parts import Part
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Branch, Shard, by_kind
@@ -80,7 +80,8 @@ class Order:
             "branches": [asdict(branch) for branch in record.branches.values()],
             "shards": [asdict(shard) for shard in record.all_shards],
         }
-        content = {"step": asdict(self.step), "turn": self.turn}
+        content = {"step": asdict(self.step), "turn": self.turn, "runs": record.runs}
+        content["earlier"] = [[day.release_id, [asdict(seal) for seal in day.seals.values()]] for day in record.earlier]
         return json.dumps(content | {"release": _plain_release(record.release)} | rows)
 
     @classmethod
@@ -89,7 +90,10 @@ class Order:
         content = json.loads(text)
         branches = {row["name"]: Branch(**row) for row in content["branches"]}
         shards = by_kind(Shard(**row) for row in content["shards"])
-        record = Record(_release_of(content["release"]), {}, branches, shards)
+        days = [(day, [Shard(**seal) for seal in seals]) for day, seals in content["earlier"]]
+        earlier = tuple(EarlierDay(day, {seal.level: seal for seal in seals}) for day, seals in days)
+        runs = tuple(content["runs"])
+        record = Record(_release_of(content["release"]), {}, branches, shards, runs, earlier)
         return cls(Step(**content["step"]), content["turn"], record)
 
 
@@ -109,7 +113,8 @@ def part_for(record: Record, branch: str) -> Record:
             or (shard.level == levels[-1] and shard.branch in pieces)
         )
 
-    return Record(_public(record.release), {}, branches, by_kind(filter(is_needed, record.all_shards)))
+    needed = by_kind(filter(is_needed, record.all_shards))
+    return Record(_public(record.release), {}, branches, needed, record.runs, record.earlier)
 
 
 def _public(release: Release) -> Release:

@@ -102,8 +102,17 @@ class ScheduleKeys(Keys):
         timezone: The time zone of the cron expression.
         until: The number of releases, or the last day. The releases are then a series, and the budget is reserved for all of
             them at once. If left out, the schedule has no end, and each release is reserved on its own day.
+        cumulative: Whether the counts of all days are measured together, so that cumulative counts since the first day stay accurate.
+            The guarantee is then for the records that a unit has in the tables of all days together.
     """
 
     cron: Annotated[str, AfterValidator(checked_cron)]
     timezone: Annotated[str, AfterValidator(known_timezone)] = "UTC"
     until: Annotated[str, BeforeValidator(_as_text), AfterValidator(_end_of_series)] | None = None
+    cumulative: bool = False
+
+    @property
+    def measured_days(self) -> int:
+        """How many days are measured together; 0 where each release stands alone."""
+        days = parse_until(self.until) if self.cumulative and self.until else 0
+        return days if isinstance(days, int) else 0

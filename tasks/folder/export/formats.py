@@ -17,7 +17,7 @@ from tasks.folder.export import maps, matrices, sdmx, workbook
 from tasks.folder.export.tables import PublishedTable, PublishedTables
 from tasks.folder.export.workbook import Words
 from tasks.format.csv import NAMES, csv_header, names_in, records_path
-from tasks.format.manifest import Manifest
+from tasks.format.manifest import CUMULATIVE, Manifest
 from tasks.format.metadata import METADATA, SDMX, CsvFile, csv_file, metadata_text
 from tasks.format.noisy_counts import CODEBOOK, FOLDER
 from tasks.format.published_tree import BOUNDARIES, DERIVED
@@ -266,5 +266,7 @@ def unknown_files(folder: Path, manifest: Manifest) -> list[str]:
         elsewhere.add(FOLDER)
     if not manifest.signal_tables:
         elsewhere.add(SIGNAL)
+    if manifest.days:
+        elsewhere.add(CUMULATIVE)
     there = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return [str(path) for path in there if str(path) not in known and path.parts[0] not in elsewhere]

@@ -24,11 +24,12 @@ from storage.releases.register import REPORT, Release, list_checks
 from storage.tables import SIGNAL, column_name, flat_features, interval_columns
 from tasks.folder.export.formats import metadata_of, write_formats
 from tasks.folder.export.tables import PublishedTables
+from tasks.folder.publish.cumulative import cumulative_job
 from tasks.folder.publish.views import derived_entries, poor_margins, rounding_of, write_signal_tables, write_views
 from tasks.folder.verify.folder import SUMS, verify
 from tasks.format.csv import NAMES, finest_columns, names_in, record_tables, records_path, write_csv
-from tasks.format.entries import LevelEntry, Rounding, ViewEntry
-from tasks.format.manifest import LedgerHead, Manifest, SealEntry, entry_fields
+from tasks.format.entries import DaysEntry, LevelEntry, Rounding, ViewEntry
+from tasks.format.manifest import CUMULATIVE, LedgerHead, Manifest, SealEntry, entry_fields
 from tasks.format.metadata import METADATA
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.published_tree import BOUNDARIES, names_path, shapes_path
@@ -44,7 +45,7 @@ from tasks.released.query.overview import ends_of_groups, ranges_of_areas
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.job import JobSource
 from tasks.released.sources.published import FolderSource
-from tasks.tree.job import job_of, names_of, shapes_of, tree_of
+from tasks.tree.job import Job, job_of, names_of, shapes_of, tree_of
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axes
 from tasks.unbiased.dense import Strategy
@@ -94,9 +95,11 @@ def publish(release_id: str) -> bool:
                 stored.append(storing.submit(_store_rows, release, beside, level))
 
             drawing = threads.submit(warm_up)
-            written = _write_counts(beside, record, collector, begin_storing, csv=csv, noisy=noisy)
+            written = _write_counts(beside, job_of(record), collector, begin_storing, csv=csv, noisy=noisy)
             in_csv = threads.submit(written.write_csv)
             manifest = _write_manifest(beside, record, written, listed, ledger, csv=csv, noisy=noisy)
+            if record.runs:
+                _write_cumulative(beside, record, ledger, noisy=noisy)
             exploring = threads.submit(explorer, PublishedFolder(beside, manifest))
             how_counted = release.terms.how_counted
             (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
@@ -169,9 +172,18 @@ class _Written:
     write_csv: Callable[[], None]
 
 
+def _write_cumulative(folder: Path, record: Record, ledger: Head, *, noisy: bool) -> None:
+    """Write the counts of all days of a series until now, settled from the sums of their noisy counts, as a folder of their own."""
+    job, place = cumulative_job(job_of(record)), folder / CUMULATIVE
+    place.mkdir()
+    collector = Collector(job.tree, job.record.release.levels, {})
+    written = _write_counts(place, job, collector, lambda _: None, csv=False, noisy=noisy)
+    _write_manifest(place, job.record, written, {NAMES: {}, BOUNDARIES: {}}, ledger, csv=False, noisy=noisy)
+
+
 def _write_counts(
     folder: Path,
-    record: Record,
+    job: Job,
     collector: Collector,
     begin_storing: Callable[[int], None],
     *,
@@ -183,8 +195,7 @@ def _write_counts(
     While one level is written, read the next, and collect facts for the report.
     """
     (folder / tables.COUNTS).mkdir()
-    job, terms = job_of(record), record.release.terms
-    tree = job.tree
+    record, terms, tree = job.record, job.record.release.terms, job.tree
     bounds = interval_columns(simultaneous=terms.intervals.simultaneous)
     sink = NoisyCounts(folder, tree, record.release.levels) if noisy else None
     source = JobSource(job, sink, subfolder("tmp"), cores())
@@ -276,6 +287,7 @@ def _write_manifest(
         derived=derived_entries(release),
         poor_margins=poor_margins(job_of(record)),
         rounding=written.rounding,
+        days=DaysEntry(weights=list(terms.days), runs=list(record.runs)) if record.runs else None,
         names=listed[NAMES],
         boundaries=listed[BOUNDARIES],
     )

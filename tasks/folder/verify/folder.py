@@ -21,11 +21,12 @@ from tasks.folder.verify.views import named, signal_failures, view_failures
 from tasks.format.areas import AxisAreas
 from tasks.format.csv import NAMES, csv_failures, names_in, records_failures
 from tasks.format.entries import LevelEntry, ViewEntry
-from tasks.format.manifest import Manifest
+from tasks.format.manifest import CUMULATIVE, Manifest, published_manifest
 from tasks.format.metadata import METADATA, described_files, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
 from tasks.format.published_tree import BOUNDARIES, axes_of, axis_columns, names_path, shapes_path
 from tasks.format.tables import UNREADABLE, batches, level_paths, scan_level
+from tasks.laws.days import MOST_DAYS, Days
 from tasks.pages.explorer.page import EXPLORER
 from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.ordered import ordered_axes
@@ -34,6 +35,9 @@ from tasks.uncertainty.sources import own_levels
 from tasks.words.areas import GEOMETRY, geo_metadata, name_column
 from tasks.words.levels import in_short
 from tasks.work.capacity import cores
+
+_OF_BOTH = ("id", "spec", "privacy", "mechanism", "codebooks", "noisy_counts", "covariance", "intervals", "days")
+_SLACK = 1 + 1e-9
 
 SUMS = "SHA256SUMS"
 MANIFEST = "manifest.json"
@@ -75,7 +79,41 @@ def verify(folder: Path, workers: int | None = None) -> list[str]:
     failures += _manifest(manifest)
     if [entry.level for entry in manifest.levels] != list(range(len(manifest.levels))):
         return [*failures, "manifest.json does not list the levels 0, 1, 2, … in order."]
-    return failures + _tables(folder, manifest, workers)
+    return failures + _tables(folder, manifest, workers) + cumulative_failures(folder, manifest, workers)
+
+
+def cumulative_failures(folder: Path, manifest: Manifest, workers: int) -> list[str]:
+    """Return what is wrong with the noise of a day of a series that is measured with others, and with the cumulative counts beside it."""
+    if manifest.days is None:
+        return []
+    days, runs = Days(tuple(manifest.days.weights)), manifest.days.runs
+    failures = [
+        f"{MANIFEST}: level {entry.level} has a sigma that does not follow from its scale and the weights of days."
+        for entry in manifest.levels
+        if entry.rho and not _is_of_day(entry, days, runs)
+    ]
+    place = folder / CUMULATIVE
+    whole = published_manifest(place)
+    if whole is None:
+        return [*failures, f"{CUMULATIVE}/{MANIFEST} is missing or is not valid."]
+    if any(getattr(whole, name) != getattr(manifest, name) for name in _OF_BOTH) or len(whole.levels) != len(
+        manifest.levels
+    ):
+        failures.append(f"{CUMULATIVE}/{MANIFEST} is not that of the same release.")
+        return failures
+    failures += [
+        f"{CUMULATIVE}/{MANIFEST}: level {entry.level} has a sigma that does not follow from its scale and the days."
+        for entry, own in zip(whole.levels, manifest.levels, strict=True)
+        if (entry.rho, entry.scale, entry.axes) != (own.rho, own.scale, own.axes)
+        or (entry.rho and not math.isclose(entry.sigma, days.cumulative_deviation(own.scale, runs), rel_tol=1e-9))
+    ]
+    return failures or [f"{CUMULATIVE}/{failure}" for failure in _manifest(whole) + _tables(place, whole, workers)]
+
+
+def _is_of_day(entry: LevelEntry, days: Days, runs: Sequence[int]) -> bool:
+    """Return whether the sigma of a level is that of its day, or, after days that are missing, of the later day that it would have been."""
+    least, most = days.deviation(entry.scale, runs[-1] - 1), days.deviation(entry.scale, MOST_DAYS)
+    return least <= entry.sigma * _SLACK and entry.sigma <= (most if len(runs) > 1 else least) * _SLACK
 
 
 def _manifest(manifest: Manifest) -> list[str]:
