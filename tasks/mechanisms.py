@@ -142,7 +142,9 @@ class Mechanism:
 
     def law_of(self, name: str) -> Law | None:
         """Return the law that ledgers and manifests call by a name; None if it is not one of the mechanism's."""
-        laws = [*self.laws.values(), *([GAUSSIAN_OVER_DAYS] if self.is_unbiased else [])]
+        laws = list(self.laws.values())
+        if self.is_unbiased:
+            laws += [replace(GAUSSIAN_OVER_DAYS, samplers=law.samplers) for law in laws]
         return next((law for law in laws if law.name == name), None)
 
     def sampler(self, law: str, named: str) -> Any:

@@ -215,6 +215,17 @@ def _show_schedule(schedule: "PlannedDays | None") -> None:
     if not schedule.declared:
         how = "to be declared and reserved as a whole: the budget above counts all of them"
     out.print(f"a series at {when}: {len(days)} releases, {days[0]} to {days[-1]}, {how}")
+    if (of := schedule.cumulative) is None:
+        return
+    out.print(
+        f"days are measured together, up to {of.days} in one sum: a count of level {of.level} has a standard deviation of at most"
+        f" {rounded_up(of.together.day, 3)}, and its sum over all days {rounded_up(of.together.cumulative, 3)}"
+    )
+    for what, alone in (
+        ("independent releases with the same ρ in all", of.independent),
+        ("with the same ρ each, for units whose records are all on one day", of.disjoint),
+    ):
+        out.print(f"  {what}: {rounded_up(alone.day, 3)}, and {rounded_up(alone.cumulative, 3)}")
 
 
 def _budget_line(budget: "BudgetForecast") -> str:

@@ -1,6 +1,6 @@
 """The forecast of a planned release: its levels and cost, what its people have spent, its disk use and its days."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -9,9 +9,11 @@ from itertools import islice
 from flows.forecast.remarks import remarks
 from flows.forecast.values import (
     BudgetForecast,
+    DeviationsOfDays,
     DiskUse,
     Forecast,
     LawForecast,
+    MeasuredTogether,
     PlannedDays,
     PlannedPart,
     RangesForecast,
@@ -43,6 +45,7 @@ from tasks.accounting.conversions import float_above
 from tasks.folder.export.formats import too_many_zones, zones_of_matrices
 from tasks.folder.export.matrices import MOST_ZONES, cells_of_matrices
 from tasks.folder.export.workbook import MOST_ROWS as MOST_SHEET_ROWS
+from tasks.laws.law import LevelNoise
 from tasks.laws.named import noise_of
 from tasks.tree.order import Tree
 from tasks.uncertainty.bounds import records_above_noise
@@ -291,7 +294,32 @@ def _schedule(plan: Plan, declared: Series | None) -> PlannedDays | None:
         ids = [scheduled_id(spec.name, day) for day in days_of_series(keys.cron, keys.timezone, keys.until, now)]
     else:
         ids = [scheduled_id(spec.name, day) for day in islice(days(keys.cron, keys.timezone, now), _NEXT_DAYS)]
-    return PlannedDays(keys.cron, keys.timezone, keys.until, declared is not None, ids)
+    return PlannedDays(keys.cron, keys.timezone, keys.until, declared is not None, ids, _together(plan))
+
+
+def _together(plan: Plan) -> MeasuredTogether | None:
+    """Return what a series gains that measures its days together; None for others."""
+    scheme, days, many = plan.scheme, plan.scheme.days, plan.guarantee.before + 1
+    if days is None:
+        return None
+
+    def deviations(day: Callable[[float], float], cumulative: Callable[[float], float]) -> DeviationsOfDays:
+        found = [
+            scheme.released([LevelNoise(scheme.law, of(drawn.sigma)) for drawn in plan.guarantee.measurements])
+            for of in (day, cumulative)
+        ]
+        return DeviationsOfDays(*(of.deviations(scheme.view(plan.tree.depth))[1] for of in found))
+
+    alone, root = days.square**-0.5, many**0.5  # of one day with the whole ρ, in units of the scale
+    return MeasuredTogether(
+        plan.tree.depth,
+        len(days.weights),
+        deviations(
+            lambda scale: days.deviation(scale, many - 1), lambda scale: days.cumulative_deviation(scale, [many])
+        ),
+        deviations(lambda scale: scale * alone * root, lambda scale: scale * alone * many),
+        deviations(lambda scale: scale * alone, lambda scale: scale * alone * root),
+    )
 
 
 def _warnings(plan: Plan, users: Sequence[str]) -> list[str]:

@@ -121,6 +121,38 @@ class DiskUse:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviationsOfDays:
+    """Standard deviations of the widest count of the finest level, records.
+
+    Attributes:
+        day: of one day, the last one.
+        cumulative: of the sum of all days.
+    """
+
+    day: float
+    cumulative: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTogether:
+    """What a series gains that measures its days together, and what releases would have at the same ρ that each stand alone.
+
+    Attributes:
+        level: the finest level, of which the deviations are.
+        days: how many days the counts of one sum are of, at most. So many days are the true counts of a day kept.
+        together: as planned.
+        independent: of releases that share the ρ, since a unit may have its records on every day.
+        disjoint: of releases that each cost the whole ρ, which holds for units that have all their records on one day.
+    """
+
+    level: int
+    days: int
+    together: DeviationsOfDays
+    independent: DeviationsOfDays
+    disjoint: DeviationsOfDays
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedDays:
     """The releases of a schedule.
 
@@ -128,6 +160,7 @@ class PlannedDays:
         until: where the series ends; None for a schedule without an end.
         declared: whether the series is declared, and so reserved.
         releases: the ids of its releases, or of the next ones of a schedule without an end.
+        cumulative: where its days are measured together, what that gains; None, and left out of JSON, elsewhere.
     """
 
     cron: str
@@ -135,6 +168,7 @@ class PlannedDays:
     until: str | None
     declared: bool
     releases: Sequence[str]
+    cumulative: MeasuredTogether | None = None
 
 
 @dataclass(frozen=True, slots=True)

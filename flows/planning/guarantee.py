@@ -135,7 +135,7 @@ def check_noise_of_days(guarantee: Guarantee) -> None:
     """
     if guarantee.days and min(of.sigma for of in guarantee.measurements) < LEAST_DEVIATION * guarantee.days.weights[0]:
         raise SpecError(
-            f"schedule.cumulative: the noise of a day must be at least {LEAST_DEVIATION} records, which the budget exceeds.",
+            f"schedule.cumulative: the noise of a day must be at least {LEAST_DEVIATION} records, and with this budget it is less.",
             field="schedule.cumulative",
             hint="Lower privacy.epsilon, or leave schedule.cumulative out.",
         )

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from flows.specification.frames import sweep_frames
 from storage.counts.published import forget_levels, partial_folder, store_levels, store_table
 from storage.counts.shard_files import codebook_path, noisy_path, shard_path
 from storage.counts.vault import list_vaults, remove_vault, vault_path
-from storage.database.connections import store, transaction
+from storage.database.connections import Connection, store, transaction
 from storage.errors import UsageError
 from storage.ledger.events import advance, note, read_books
 from storage.machine.home import shard_folder, subfolder
@@ -108,28 +108,28 @@ def _forget_days(release: Release) -> None:
     if not release.terms.days or release.terms.keep_vault:
         return
     with store() as con:
-        account = read_books(con).account_of(release.id)
-        days = account.declared_with(release.id) if account else ()
-        states = states_of(con, days)
-        over = [
-            day
-            for place, day in enumerate(days)
-            if states[day] == "published"
-            and vault_path(day).exists()
-            and not _is_awaited(states, days[place + 1 :], release)
-        ]
-        for day in over:
-            with transaction(con):
-                note(con, "vault deleted", day)
-            remove_vault(day)
+        for day, is_awaited in _days_kept(con, release).items():
+            if not is_awaited:
+                with transaction(con):
+                    note(con, "vault deleted", day)
+                remove_vault(day)
 
 
-def _is_awaited(states: Mapping[str, str | None], later: Sequence[str], release: Release) -> bool:
-    """Return whether one of the days after a published one will be measured with it: none beyond the weights, or after an abandoned day."""
-    for day in later[: len(release.terms.days) - 1]:
-        if states[day] != "published":
-            return states[day] != "abandoned"
-    return False
+def _days_kept(con: Connection, release: Release) -> dict[str, bool]:
+    """Return the published days of a release's series that have a vault, and whether a later day will be measured with each.
+
+    None will beyond the weights of days, or after a day that is abandoned.
+    """
+    account = read_books(con).account_of(release.id)
+    days = account.declared_with(release.id) if account and release.terms.days else ()
+    states, reach = states_of(con, days), len(release.terms.days)
+    later = (days[place + 1 : place + reach] for place in range(len(days)))
+    next_of = (next((states[day] for day in of if states[day] != "published"), "abandoned") for of in later)
+    return {
+        day: next_state != "abandoned"
+        for day, next_state in zip(days, next_of, strict=True)
+        if states[day] == "published" and vault_path(day).exists()
+    }
 
 
 def abandon_release(release_id: str) -> EndedRelease:
@@ -178,12 +178,7 @@ def forget_release(release_id: str) -> EndedRelease:
                 field="ID",
                 hint=f"`trellis abandon {release_id}` ends it for good.",
             )
-        if (
-            release.terms.days
-            and release.state == "published"
-            and not release.terms.keep_vault
-            and vault_path(release_id).exists()
-        ):
+        if _days_kept(con, release).get(release_id):
             raise UsageError(
                 f"{release_id} keeps its true counts, since later days of its series are measured with them.",
                 field="ID",

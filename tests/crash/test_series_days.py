@@ -1,9 +1,7 @@
 """The days of a declared series, through the plain driver: each release made once, whatever stops it or is changed between."""
 
 import signal
-import subprocess
-import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,15 +16,18 @@ from flows.run.crashes import note_crashes
 from flows.run.ending import abandon_release
 from flows.run.series import declare_series
 from flows.specification.file import load_spec
-from storage.counts.vault import vault_path
+from storage.counts.vault import list_vaults, vault_path
 from storage.database.connections import store
 from storage.errors import SpecError, StoreError, UsageError
 from storage.ledger.events import read_books
 from storage.releases.shards import list_shards
+from tasks.format.manifest import published_manifest
+from tasks.laws.law import Sampling
+from tasks.mechanisms import MECHANISMS
 from tasks.synthesize.country import draw_country
 from tests.support import runs
 from tests.support.draws import read_books as read_release
-from tests.support.user import REPOSITORY
+from tests.support.making import no_noise
 
 SPEC = """
 name: monthly
@@ -41,18 +42,11 @@ schedule: {cron: 0 3 1 * *, timezone: Europe/Rome, until: 3 releases}
 """
 IDS = ["monthly-2027-02-01", "monthly-2027-03-01", "monthly-2027-04-01"]
 MEASURED = (1, 2)
-
-KILLED = """
-import os, signal, sys
-from tests.support.runs import finish
-
-def killed(stage, arguments):
-    if stage.name == "grow_tree":  # the records are in the vault, and the tree is not
-        os.kill(os.getpid(), signal.SIGKILL)
-    return stage.fn(*arguments)
-
-finish(sys.argv[1], killed)
-"""
+TOGETHER = (
+    SPEC.replace("inftda", "unbiased_tree")
+    .replace("substitution", "add_remove")
+    .replace("3 releases", "4 releases, cumulative: true")
+)
 
 
 @dataclass(frozen=True)
@@ -76,22 +70,76 @@ class Country:
 
 
 @pytest.fixture
-def country(tmp_path, own_home):
-    """Write a small country, and declare its series in a store of its own."""
+def country(tmp_path, own_home, request):
+    """Write a small country, and declare its series, or that of a parameter, in a store of its own."""
     generator = np.random.default_rng(1)
     drawn = draw_country(regions=2, provinces=2, municipalities=4, people=1, generator=generator)
     drawn.codebook.write_csv(tmp_path / "codebook.csv")
     country = Country(tmp_path)
     country.write_trips(1)
-    country.spec.write_text(SPEC)
+    country.spec.write_text(getattr(request, "param", SPEC))
     series = declare_series(make_plan(load_spec(country.spec)), datetime(2027, 1, 15, tzinfo=UTC))
-    assert list(series.releases) == IDS
+    assert list(series.releases)[:3] == IDS
     return country
 
 
 def make(release_id, around=runs.plainly):
     """Make a release of a series on its day."""
     runs.finish(release_id, around, threads=1)
+
+
+def total(folder):
+    """Return the published count of everything."""
+    return pl.read_parquet(folder / "counts" / "level_0.parquet")["count"].sum()
+
+
+@pytest.mark.parametrize("country", [TOGETHER], indirect=True)
+def test_days_that_are_measured_together(country, monkeypatch):
+    """Without noise days and sums are exact; a day waits for those before, true counts for those after, and after an abandoned day all begins anew."""
+    recipe, people = MECHANISMS["unbiased_tree"], []
+    quiet = replace(recipe, laws={"gaussian": replace(recipe.default_law, samplers={"opendp": Sampling(no_noise)})})
+    monkeypatch.setitem(MECHANISMS, "unbiased_tree", quiet)
+    with pytest.raises(UsageError, match=f"{IDS[0]} is not published"):
+        make(IDS[1])
+    for month, id_ in ((0, IDS[0]), (1, IDS[1]), (3, "monthly-2027-05-01")):
+        if month == 3:
+            abandon_release(IDS[2])
+            assert list_vaults() == []
+        people.append(country.write_trips(month))
+        make(id_)
+        folder = country.folder / "out" / id_
+        assert (total(folder), total(folder / "cumulative")) == (people[-1], sum(people))
+        assert list_vaults() == ([] if month == 3 else IDS[: month + 1])
+        assert verify_answer(folder).failures == audit_answer().findings == []
+    assert published_manifest(folder).days.runs == [2, 1]
+    with store() as con:
+        charges = read_books(con).accounts["small-country"].charges.values()
+    assert {charge.release for charge in charges if charge.rho} == {IDS[0]}
+
+
+MOMENTS = ("before link level_1_trunk.noisy.parquet", "after commit noisy 1 trunk", "before commit turn open 0 trunk", "after rename monthly-2027-03-01", "before commit releases published")  # fmt: skip
+
+
+@pytest.mark.parametrize("country", [TOGETHER], indirect=True)
+@pytest.mark.parametrize(
+    "moment", [*MOMENTS[:2], *(pytest.param(of, marks=pytest.mark.thorough) for of in MOMENTS[2:])]
+)
+def test_a_day_that_is_measured_with_others_survives_a_kill(moment, country, launch, own_home):
+    """What was sealed stays, nothing is drawn twice, and the table is not read again; no true count is kept once the series has ended."""
+    people, how = [country.write_trips(1)], {"release_id": IDS[1], "sampler": "opendp", "mechanism": "unbiased_tree"}
+    make(IDS[0])
+    people.append(country.write_trips(2))
+    assert launch.run(own_home, "finish", **how, kill_at=moment).code == -signal.SIGKILL
+    before, _ = read_release(IDS[1]).seals, people.append(country.write_trips(3))
+    drawn = {(level, branch) for level, branch, _ in launch.run(own_home, "finish", **how).result}
+    assert drawn == {(0, "trunk"), (1, "trunk"), (2, "trunk")} - before.keys()
+    assert before.items() <= read_release(IDS[1]).seals.items()
+    assert charge_events(IDS[1]) == {level: ["drawing", "sealed", "released"] for level in MEASURED}
+    assert list_vaults() == IDS[:2]
+    make(IDS[2])
+    assert abs(total(country.folder / "out" / IDS[2] / "cumulative") - sum(people)) < 200
+    abandon_release("monthly-2027-05-01")
+    assert list_vaults() == audit_answer().findings == []
 
 
 def charge_events(release_id):
@@ -107,7 +155,7 @@ def assert_published(release_id, people):
     assert charge_events(release_id) == {level: ["drawing", "sealed", "released"] for level in MEASURED}
     [folder] = {Path(file).parent for file in books.published if file.endswith("manifest.json")}
     assert verify_answer(folder).failures == []
-    assert pl.read_parquet(folder / "counts" / "level_0.parquet")["count"].sum() == people
+    assert total(folder) == people
     assert not vault_path(release_id).exists()
 
 
@@ -157,11 +205,10 @@ def test_a_series_from_its_declaration_to_its_end(country):
     assert audit_answer().findings == []
 
 
-@pytest.mark.thorough
-def test_a_release_that_was_killed_while_it_was_ingested_is_ingested_anew(country):
+def test_a_release_that_was_killed_while_it_was_ingested_is_ingested_anew(country, launch, own_home):
     """The crash is seen, unlike the others' wait for their day; nothing was drawn, and the table is read as it is now."""
-    child = subprocess.run([sys.executable, "-c", KILLED, IDS[0]], cwd=REPOSITORY, timeout=240, check=False)
-    assert child.returncode == -signal.SIGKILL
+    at = {"release_id": IDS[0], "sampler": "opendp", "kill_at": "before commit CREATE true_level_0"}
+    assert launch.run(own_home, "finish", **at).code == -signal.SIGKILL
     with store() as con:
         assert vault_path(IDS[0]).exists()
         assert read_release(IDS[0]).state == "running"

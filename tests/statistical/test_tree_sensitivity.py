@@ -10,6 +10,7 @@ import pytest
 from flows.planning.shares import scheme_of
 from flows.specification.sections.privacy import PrivacyKeys
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION, combined_sensitivity
+from tasks.laws.days import days_of
 from tasks.mechanisms import MECHANISMS, mechanism_with
 from tasks.tree.order import Tree, alternate
 from tasks.tree.views import View
@@ -91,6 +92,26 @@ def test_a_strategy_is_charged_the_furthest_that_a_unit_moves_its_sums(leaves, m
         assert int((moved**2).sum(axis=1).max()) == found.l2_squared
         assert found.l1 >= abs(moved).sum(axis=1).max()
         assert found.largest >= abs(moved).max()
+
+
+@pytest.mark.parametrize("neighbours", [ADD_REMOVE, SUBSTITUTION])
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize(("days", "cells"), [(1, 2), (2, 3), (3, 3), (5, 2)])
+def test_a_series_is_charged_the_furthest_that_a_unit_moves_the_sums_of_all_its_days(days, cells, most, neighbours):
+    """Of all that a unit can change in any days and cells, one moves the cells by Δ₂², and none the cells or the totals by more, whichever days are missing."""
+    tree, unit = Tree((axis_by([[cells]], "x"),), (0,)), {"unit": "one", "neighbours": neighbours}
+    keys = PrivacyKeys(**unit, max_records_per_unit=most, exact_records_per_unit=False, rho=float(RHO), delta=1e-8)
+    scheme = scheme_of(keys, tree, tree, MECHANISMS["unbiased_tree"], "opendp", days=days_of(days))
+    of_levels = scheme.allocation.measurements(RHO)
+    factor = sum(np.diag(np.full(days - lag, weight), -lag) for lag, weight in enumerate(scheme.days.weights))
+    changes = moves(neighbours, contributions(days * cells, most)).reshape(-1, days, cells)
+    for there in product([True, False], repeat=days):
+        run = np.cumsum([not of for of in there])  # a day begins anew after one that is missing
+        rows = np.where(np.logical_and.outer(there, there) & (run[:, None] == run), factor, 0)
+        moved = [((rows @ changes @ of) ** 2).sum(axis=(1, 2)) for of in (np.ones((cells, 1)), np.eye(cells))]
+        assert all(square.max() <= of.l2_sensitivity_squared for square, of in zip(moved, of_levels, strict=True))
+        assert not all(there) or moved[1].max() == of_levels[1].l2_sensitivity_squared
+    assert sum(of.l2_sensitivity_squared / (2 * Fraction(of.sigma) ** 2) for of in of_levels) <= RHO
 
 
 def test_a_level_of_only_children_is_paid_once():

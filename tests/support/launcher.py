@@ -186,8 +186,9 @@ def make(spec, output, release_id, kill_at="", *, hold=False):
     return durable.moments
 
 
-def finish(release_id, sampler, mechanism="inftda"):
-    """Finish a release by its sampler, the only one that there is here, with the store kept open; return level, branch and cells of all that it drew."""
+def finish(release_id, sampler, mechanism="inftda", kill_at=""):
+    """Finish a release by its sampler, the only one that there is here, with the store kept open, unless killed at a moment before; return level, branch and cells of all that it drew."""
+    Durable(kill_at).watch()
     claimed = MECHANISMS[mechanism].default_law.samplers[sampler]
     draws = Draws(sampler=claimed.draw)
     MECHANISMS[mechanism] = drawn_by(mechanism, {sampler: Sampling(draws.sample, claimed.tau)})
