@@ -34,7 +34,7 @@ CREATE TABLE levels (
     mechanism VARCHAR NOT NULL,         -- the noise that is drawn
     epsilon DOUBLE NOT NULL,            -- the epsilon of a mechanism that is only (epsilon, delta); otherwise 0
     delta DOUBLE NOT NULL,              -- the delta of a mechanism that is only (epsilon, delta); otherwise 0
-    scale DOUBLE NOT NULL,              -- the scale of discrete Laplace noise, in records; otherwise 0
+    scale DOUBLE NOT NULL,              -- the scale of discrete Laplace noise, in records, or of what is drawn for sums of days, in units of their weights; otherwise 0
     threshold BIGINT NOT NULL,          -- the least noisy count that is kept, in records; 0 where all are kept
     same_as INTEGER,                    -- the level above that a level repeats, since each of its cells holds one cell of this level; null for others
     "view" VARCHAR NOT NULL,            -- the name of the view that it is, or that has the cells of this level; empty for other levels. A view without a level of its own has a number above that of the finest level

@@ -118,10 +118,11 @@ class LevelEntry(Section):
             leaves out each field below that has its default value.
         same_as: the level above that this one repeats, since each of its cells holds one cell of this level: nothing was
             measured or charged here, and the noise and the bounds are those of that level.
-        mechanism: what was drawn, where it costs only (ε, δ).
+        mechanism: what was drawn, where it costs only (ε, δ), or days are measured together.
         epsilon: ε of that, as charged.
         delta: δ of that, as charged.
-        scale: the scale of its noise, records; 0 where that is `sigma`, as of a discrete Gaussian that is not tiny.
+        scale: the scale of its noise, records; 0 where that is `sigma`, as of a discrete Gaussian that is not tiny. Where days are measured
+            together, that of what is drawn for their sums, in units of the weights.
         threshold: the least noisy count that was kept, records.
         bound_after: the same, known from the released and the noisy counts: with 95% probability, every count at every level is
             within the level's of its true count. None where not every level is measured.
