@@ -117,6 +117,18 @@ def test_days_that_are_measured_together(country, monkeypatch):
     assert {charge.release for charge in charges if charge.rho} == {IDS[0]}
 
 
+@pytest.mark.parametrize("country", [TOGETHER], indirect=True)
+def test_days_that_are_measured_together_are_given_back_at_once(country):
+    """The first day pays for all, and its charge comes back with the last day that is abandoned."""
+    for left, id_ in enumerate([IDS[1], IDS[0], IDS[2], "monthly-2027-05-01"]):
+        with store() as con:
+            charges = read_books(con).accounts["small-country"].charges_of(IDS[0])
+        assert {charge.state for charge in charges.values()} == {"reserved"}, left
+        abandon_release(id_)
+    with store() as con:
+        assert read_books(con).accounts["small-country"].spent == 0
+
+
 MOMENTS = ("before link level_1_trunk.noisy.parquet", "after commit noisy 1 trunk", "before commit turn open 0 trunk", "after rename monthly-2027-03-01", "before commit releases published")  # fmt: skip
 
 

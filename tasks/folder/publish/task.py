@@ -1,5 +1,6 @@
 """The publish stage: it writes the folder beside its final place and renames it, so that a folder is always complete."""
 
+import dataclasses
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -178,7 +179,8 @@ def _write_cumulative(folder: Path, record: Record, ledger: Head, *, noisy: bool
     place.mkdir()
     collector = Collector(job.tree, job.record.release.levels, {})
     written = _write_counts(place, job, collector, lambda _: None, csv=False, noisy=noisy)
-    _write_manifest(place, job.record, written, {NAMES: {}, BOUNDARIES: {}}, ledger, csv=False, noisy=noisy)
+    of_day = dataclasses.replace(job.record, shards={**job.record.shards, "noisy": record.shards["noisy"]})
+    _write_manifest(place, of_day, written, {NAMES: {}, BOUNDARIES: {}}, ledger, csv=False, noisy=noisy)
 
 
 def _write_counts(
