@@ -253,8 +253,8 @@ def _given_back(con: Connection, account: Account, release_id: str) -> list[str]
 
 def _is_paid_at_once(account: Account, release_id: str) -> bool:
     """Return whether the first day of a release's series is charged for all its days."""
-    together = account.declared_with(release_id)
-    return any(charge.is_paid_before for one in together for charge in account.charges_of(one).values())
+    series = account.series.get(account.claims[release_id].series)
+    return series is not None and series.is_charged_once
 
 
 def charge_in_words(books: Books, release_id: str) -> str:

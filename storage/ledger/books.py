@@ -11,7 +11,7 @@ from typing import Any
 
 from storage.errors import StoreError
 from storage.ledger.spending import Contributions, Spending, for_one_unit
-from storage.releases.parts import DISCRETE_GAUSSIAN, OVER_DAYS, Part
+from storage.releases.parts import DISCRETE_GAUSSIAN, Part
 
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)  # what an event's wrong fields raise
 
@@ -89,7 +89,7 @@ class Charge:
     @property
     def is_paid_before(self) -> bool:
         """Whether the first day of its series is charged for it."""
-        return self.mechanism == OVER_DAYS and not self.rho
+        return not (self.rho or self.epsilon)
 
 
 _ALIKE = ("mechanism", "scale", "l2_sensitivity_squared", "view")  # on all days that the first one pays for
@@ -134,6 +134,7 @@ class Series:
         name: of the spec.
         releases: their ids, in the order of their days.
         epsilon: of the guarantee of all of them together, with `delta`.
+        is_charged_once: whether its first day is charged for all, since the counts of its days are measured together.
     """
 
     id: str
@@ -142,6 +143,7 @@ class Series:
     releases: tuple[str, ...]
     epsilon: float
     delta: float
+    is_charged_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +330,8 @@ class Books:
             raise StoreError(f"series {event['name']} must name each of its releases once.")
         if not (epsilon >= 0 and 0 < delta < 1):
             raise StoreError(f"series {event['name']} must state an epsilon >= 0 and a delta between 0 and 1.")
-        account.series[releases[0]] = Series(releases[0], event["name"], event["dataset"], releases, epsilon, delta)
+        terms = event["name"], event["dataset"], releases, epsilon, delta, event.get("charged_once", False)
+        account.series[releases[0]] = Series(releases[0], *terms)
         self.to_come = [(release, releases[0]) for release in releases]
 
     def _reserve(self, event: Mapping[str, Any]) -> None:
@@ -364,7 +367,7 @@ class Books:
                 level.get("view", ""),
                 level.get("scale", 0.0),
             )
-            if charge.is_paid_before:
+            if series and charge.is_paid_before:
                 self._check_paid(account, charge, series)
             elif not (charge.rho > 0 or (charge.rho == 0 and charge.epsilon > 0 and charge.delta >= 0)):
                 raise StoreError(f"level {charge.level} of {release} is charged nothing.")
@@ -389,7 +392,8 @@ class Books:
         """Refuse a charge of nothing on a later day of a series, unless its first day is charged for the same noise, and stays so."""
         first = account.charges.get((series, charge.level))
         same = first is not None and all(getattr(first, name) == getattr(charge, name) for name in _ALIKE)
-        if first is None or first.state == "void" or not (first.rho > 0 and same):
+        is_once = series in account.series and account.series[series].is_charged_once
+        if first is None or first.state == "void" or not (is_once and first.rho > 0 and same):
             raise StoreError(
                 f"level {charge.level} of {charge.release} is not what the first day of its series is charged for."
             )

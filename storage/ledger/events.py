@@ -95,6 +95,8 @@ def record_series(
     """
     ids = [reservation.claim.release for reservation in reservations]
     event: dict[str, Any] = {"event": "series", "name": name, "dataset": reservations[0].claim.dataset, "releases": ids}
+    if any(charge.is_paid_before for of in reservations for charge in of.charges):
+        event["charged_once"] = True
     _post(con, books, event | {"epsilon": whole.epsilon, "delta": whole.delta})
     return ids[0]
 

@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import Any
 
 DISCRETE_GAUSSIAN = "discrete_gaussian"  # what a level is charged for where nothing else is stated
-OVER_DAYS = "discrete_gaussian_over_days"  # drawn for weighted sums of the counts of several days; its first day is charged for all
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class Part:
         if self.same_as is not None:  # without a scale, σ says all of the noise
             return {"same_as": self.same_as, "mechanism": self.mechanism if scale else None, "scale": scale}
         if not self.epsilon:
-            return {"scale": scale, "mechanism": OVER_DAYS if self.mechanism == OVER_DAYS else None}
+            return {"scale": scale, "mechanism": self.mechanism if scale else None}
         charged = {"mechanism": self.mechanism, "epsilon": self.epsilon, "delta": self.delta}
         return {**charged, "scale": self.scale, "threshold": self.threshold or None}
 

@@ -101,13 +101,15 @@ def _draw_over_days(job: Job, truth: Truth, level: int, sampler: Sampler, turn: 
     of_days = [_cells_of_universe(job, one, level) for one in (truth, *truth.before)]
     if len(of_days) != 1 + len(record.combined):
         raise ValueError("the true counts of every day that is measured with this one must be there, and of no other.")
+    moved = _sensitivity(job, level)
+    if moved.l2_squared > terms.l2_sensitivity_squared:
+        raise ValueError("the weights of days move a unit further than is charged.")
     before = [taking(job.noisy_of(day, level)) for day in record.combined]
     sums = taking(job.noisy_of(record.earlier[0], level, "sum")) if record.earlier else None
 
     def row_groups() -> Iterator[dict[str, IntArray]]:
         for true_counts in zip(*(chunks for _, chunks in of_days), strict=True):
             job.check_going_on()
-            moved = _sensitivity(job, level)
             measured = measure(np.stack(true_counts), noise, LevelCost(terms.rho), moved, sampler, days=days)
             noisy = days.released(measured, [take(len(measured)) for take in before])
             yield {"noisy": noisy, "sum": noisy + sums(len(noisy)) if sums else noisy}

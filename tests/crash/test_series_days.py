@@ -1,7 +1,7 @@
 """The days of a declared series, through the plain driver: each release made once, whatever stops it or is changed between."""
 
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from tasks.mechanisms import MECHANISMS
 from tasks.synthesize.country import draw_country
 from tests.support import runs
 from tests.support.draws import read_books as read_release
+from tests.support.exposure import Made, Watch, hidden
+from tests.support.laws import drawn_by
 from tests.support.making import no_noise
 
 SPEC = """
@@ -60,11 +62,11 @@ class Country:
         """The path of the spec."""
         return self.folder / "spec.yaml"
 
-    def write_trips(self, month):
+    def write_trips(self, month, times=1):
         """Write the trips of a month, in which other people travel than in the one before, and return how many there are."""
         codes = pl.read_csv(self.folder / "codebook.csv", infer_schema=False).select("municipality")
         pairs = codes.select(home="municipality").join(codes.select(work="municipality"), how="cross")
-        people = np.random.default_rng(month).integers(20, 60, pairs.height)
+        people = np.random.default_rng(month).integers(20, 60, pairs.height) * times
         pairs.with_columns(people=pl.Series(people)).write_csv(self.folder / "trips.csv")
         return int(people.sum())
 
@@ -96,8 +98,7 @@ def total(folder):
 @pytest.mark.parametrize("country", [TOGETHER], indirect=True)
 def test_days_that_are_measured_together(country, monkeypatch):
     """Without noise days and sums are exact; a day waits for those before, true counts for those after, and after an abandoned day all begins anew."""
-    recipe, people = MECHANISMS["unbiased_tree"], []
-    quiet = replace(recipe, laws={"gaussian": replace(recipe.default_law, samplers={"opendp": Sampling(no_noise)})})
+    people, quiet = [], drawn_by("unbiased_tree", {"opendp": Sampling(no_noise)})
     monkeypatch.setitem(MECHANISMS, "unbiased_tree", quiet)
     with pytest.raises(UsageError, match=f"{IDS[0]} is not published"):
         make(IDS[1])
@@ -127,6 +128,19 @@ def test_days_that_are_measured_together_are_given_back_at_once(country):
         abandon_release(id_)
     with store() as con:
         assert read_books(con).accounts["small-country"].spent == 0
+
+
+@pytest.mark.parametrize("country", [TOGETHER], indirect=True)
+def test_no_true_count_of_any_day_leaves_the_vaults(country, monkeypatch):
+    """With so much noise that no count is right, no day leaves a total, a count or a weighted sum in any other file or record."""
+    watch = Watch(country.folder, least=10**6)
+    sampling = Sampling(watch.on(lambda sums, scale: hidden(sums, 10**5 * scale)))
+    monkeypatch.setitem(MECHANISMS, "unbiased_tree", drawn_by("unbiased_tree", {"opendp": sampling}))
+    for month, id_ in enumerate(IDS):
+        watch.secrets.add(country.write_trips(month, times=7_654_321))
+        make(id_)
+        watch.secrets.update(pl.read_csv(country.folder / "trips.csv")["people"])
+        Made(id_, country.folder, watch.secrets, None, "", watch.meanwhile).assert_hidden()
 
 
 MOMENTS = ("before link level_1_trunk.noisy.parquet", "after commit noisy 1 trunk", "before commit turn open 0 trunk", "after rename monthly-2027-03-01", "before commit releases published")  # fmt: skip
