@@ -130,6 +130,7 @@ def test_days_that_are_measured_together_are_given_back_at_once(country):
         assert read_books(con).accounts["small-country"].spent == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("country", [TOGETHER], indirect=True)
 def test_no_true_count_of_any_day_leaves_the_vaults(country, monkeypatch):
     """With so much noise that no count is right, no day leaves a total, a count or a weighted sum in any other file or record."""

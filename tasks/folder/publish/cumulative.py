@@ -38,7 +38,7 @@ def cumulative_job(job: Job) -> Job:
     ]
     counts = released_counts(job.tree, parts, CONFIDENCE, None)
     levels = [replace(of, bound=counts.bound(view, CONFIDENCE)) for (view, _), of in zip(parts, levels, strict=True)]
-    terms = replace(record.release.terms, records=False, rows="all", formats=())
+    terms = replace(record.release.terms, records=False, formats=())
     release = replace(record.release, levels=tuple(levels), terms=terms)
     made = replace(job, record=Record(release, {}, {}, by_kind(seals), record.runs), shard_store=store)
     settled = settle_unbiased(made)
