@@ -1,5 +1,6 @@
 """The cumulative counts of a series that measures its days together: all days until now as one table, settled once."""
 
+import math
 from dataclasses import replace
 
 from storage.counts.shard_files import shards_in_memory
@@ -37,7 +38,14 @@ def cumulative_job(job: Job) -> Job:
         (view, noise_of(of) if of.is_charged else None) for view, of in zip(every_level(job.tree), levels, strict=True)
     ]
     counts = released_counts(job.tree, parts, CONFIDENCE, None)
-    levels = [replace(of, bound=counts.bound(view, CONFIDENCE)) for (view, _), of in zip(parts, levels, strict=True)]
+    levels = [
+        replace(
+            of,
+            sigma=of.sigma if of.is_charged else math.sqrt(counts.most_variance(view)),
+            bound=counts.bound(view, CONFIDENCE),
+        )
+        for (view, _), of in zip(parts, levels, strict=True)
+    ]
     terms = replace(record.release.terms, records=False, formats=())
     release = replace(record.release, levels=tuple(levels), terms=terms)
     made = replace(job, record=Record(release, {}, {}, by_kind(seals), record.runs), shard_store=store)

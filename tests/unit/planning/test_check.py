@@ -66,6 +66,7 @@ def test_a_spec_that_can_be_released_says_what_it_spends(folder):
     assert checked(folder).budget == answer.budget
 
 
+DAYS = {"cron": "0 3 * * *", "until": "2099-12-31", "cumulative": True}
 HISTOGRAM = {"mechanism": "stability_histogram", "noise.sampler": "table", "priority": "false_positives"}
 HISTOGRAM |= {"release.noisy_counts": True, "privacy.split": {"geometric": 1.5}}
 AT_ODDS = {"privacy.rho": 1.0, "privacy.neighbours": "add_remove", "privacy.exact_records_per_unit": True}
@@ -105,6 +106,8 @@ OF_VIEWS = {
     ({"privacy.epsilon": 4.2, "privacy.delta": 1.0e-9}, ""),  # at the cap's delta it comes to less than the cap
     ({"schedule": {"cron": "0 3 1 * *", "until": "30 releases"}}, "schedule.until"),
     ({"schedule": {"cron": "0 3 1 * *", "until": "2 releases"}}, ""),
+    ({"schedule": DAYS | {"until": "2 releases"}, "mechanism": "hierarchical", "privacy.neighbours": "add_remove"}, ""),
+    ({"schedule": DAYS, "keep_noisy_counts": False, "noise.sampler": "table", "privacy.distinct": "region"}, "keep_noisy_counts mechanism noise.sampler privacy.distinct privacy.exact_records_per_unit schedule.until"),
 ])  # fmt: skip
 def test_all_problems_of_a_spec_are_told_at_once(folder, changes, told):
     """Whatever is wrong is in one answer, each problem by its own key with its line, and nothing that is right."""
