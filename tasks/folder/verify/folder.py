@@ -111,9 +111,9 @@ def cumulative_failures(folder: Path, manifest: Manifest, workers: int) -> list[
 
 
 def _is_of_day(entry: LevelEntry, days: Days, runs: Sequence[int]) -> bool:
-    """Return whether the sigma of a level is that of its day, or, after days that are missing, of the later day that it would have been."""
-    least, most = days.deviation(entry.scale, runs[-1] - 1), days.deviation(entry.scale, MOST_DAYS)
-    return least <= entry.sigma * _SLACK and entry.sigma <= (most if len(runs) > 1 else least) * _SLACK
+    """Return whether the sigma of a level is that of its day: where days before are missing, as if they were not, which is no less."""
+    least, most = (days.deviation(entry.scale, before) for before in (runs[-1] - 1, MOST_DAYS))
+    return least <= entry.sigma * _SLACK and entry.sigma <= most * _SLACK
 
 
 def _manifest(manifest: Manifest) -> list[str]:
