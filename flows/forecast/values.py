@@ -160,7 +160,7 @@ class PlannedDays:
         until: where the series ends; None for a schedule without an end.
         declared: whether the series is declared, and so reserved.
         releases: the ids of its releases, or of the next ones of a schedule without an end.
-        cumulative: where its days are measured together, what that gains; None, and left out of JSON, elsewhere.
+        cumulative: where its days are measured together, what that gains; None elsewhere.
     """
 
     cron: str
