@@ -79,7 +79,7 @@ def _guarantee_failures(folder: Path) -> list[str]:
     if law is None or {entry.mechanism for entry in manifest.parts if entry.rho or entry.epsilon} != {law.name}:
         names = " or only ".join(of.called for of in recipe.laws.values())
         return [f"manifest.json: mechanism {recipe.name} draws only {names}."]
-    if (law.name not in {of.name for of in recipe.laws.values()}) != bool(manifest.days):
+    if (law not in recipe.laws.values()) != bool(manifest.days):
         return ["manifest.json: days must be stated where, and only where, sums of days were drawn."]
     if not law.costs_rho:
         return _failures_by_map(manifest, law)
