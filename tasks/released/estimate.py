@@ -20,6 +20,7 @@ from tasks.tree.axis import AxisLevels, BoolArray, FloatArray, IntArray
 from tasks.uncertainty.intervals import rounding_step
 from tasks.uncertainty.noise_rows import Shares
 
+NO_CELL = "no cell: by the public tables, these codes do not occur together"
 NO_NOISY = "sum of rows; no interval follows from them, since the noisy counts are not published"
 
 
@@ -151,12 +152,14 @@ class Measured:
         draws: how many independent draws of noise they bear, int64, shape (boxes,).
         possible: how many cells could have been measured in each box, where it depends on levels above which were; None where all were. Then
             the noise of different parts is not independent.
+        most: what each box counts at most by a public list, int64, shape (boxes,), records; None where there is none.
     """
 
     part: int
     noisy: IntArray
     draws: IntArray
     possible: IntArray | None = None
+    most: IntArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -286,8 +289,8 @@ class Estimate(ABC):
         """Return what was measured of boxes, if sums of them follow from nothing else; None where they do not."""
         return None
 
-    def ranges(self, levels: AxisLevels, count: IntArray) -> tuple[IntArray, IntArray] | None:  # noqa: ARG002
-        """Return low and high of all ranges of sizes, or of codes that a strategy measured; None where none are stated, or they follow otherwise.
+    def ranges(self, levels: AxisLevels, count: IntArray) -> tuple[IntArray, IntArray, IntArray | None] | None:  # noqa: ARG002
+        """Return low and high of all ranges of sizes, with how many draws each bears, or of codes that a strategy measured; None where they follow otherwise.
 
         Args:
             levels: of the sizes and of other axes, of which each cell has its own ranges.

@@ -13,7 +13,7 @@ from tasks.format.entries import Signal
 from tasks.format.tables import Rows
 from tasks.laws.law import LevelNoise, quantile_of_sum
 from tasks.released.boxes import Boxes, areas_at, each, lifted
-from tasks.released.estimate import NO_NOISY, Answers, Drawn, Estimate, Known, without_intervals
+from tasks.released.estimate import NO_CELL, NO_NOISY, Answers, Drawn, Estimate, Known, Measured, without_intervals
 from tasks.released.sources.protocol import Source
 from tasks.sizes.intervals import log_tail_of_sizes, own_source, signals_of_sizes, source_of, source_of_view
 from tasks.sizes.places import areas_of, by_place, in_tree_order, numbered, places_of
@@ -285,8 +285,16 @@ class SizesEstimate(Estimate):
         np.add.at(counts, cells, measured.counts)
         return SizesNoisy(counts, terms), number, caps
 
-    def ranges(self, levels: AxisLevels, count: IntArray) -> tuple[IntArray, IntArray] | None:
-        """Return low and high of all ranges of sizes in each place; None without noisy counts; arguments as in `Estimate.ranges`."""
+    def measured(self, boxes: Boxes) -> Measured | None:
+        """Return what was measured of some sizes, or all, in places; None without noisy counts, or if the sums run through the places."""
+        if not self.folder.manifest.noisy_counts or self.source.statistic == "chain":
+            return None
+        measured, places, number = self._measured_in(self.folder.level_of(boxes), boxes, simultaneous=False)
+        noisy, terms = self._noisy_in(measured, places, boxes)
+        return Measured(number, noisy, terms, most=None if measured.groups is None else measured.groups[places])
+
+    def ranges(self, levels: AxisLevels, count: IntArray) -> tuple[IntArray, IntArray, IntArray] | None:
+        """Return low and high of all ranges of sizes in each place, and their draws; None without noisy counts; arguments as in `Estimate.ranges`."""
         tree = self.folder.tree
         if not self.folder.manifest.noisy_counts:
             return None
@@ -301,7 +309,7 @@ class SizesEstimate(Estimate):
         )
         margin = measured.margins(math.log((1 - self._confidence(None)) / 2), terms)
         cap = NO_CAP if measured.groups is None else measured.groups[places][:, None]
-        return intervals(noisy, margin, cap, count)
+        return *intervals(noisy, margin, cap, count), terms
 
     def _measured(self, level: int) -> MeasuredSizes:
         """Return what was measured of all places of a level, or of everything."""
@@ -452,7 +460,7 @@ class SizesEstimate(Estimate):
     def _how(self, sources: Sequence[int], terms: int) -> str:
         """Return from what an interval follows, in words."""
         if not terms:
-            return "all groups of the public list"
+            return "all groups of the public list" if self.source.has_groups else NO_CELL
         of = _MEASURED[self.source.statistic].format("one of the" if terms == 1 else f"{terms:,}")
         where = f"level{'s' * (len(sources) > 1)} {', '.join(map(str, sorted(sources)))}"
         return f"sum of rows; the interval follows from {of}, measured at {where}"

@@ -22,7 +22,7 @@ from tasks.format.published_tree import derived_places
 from tasks.format.tables import Rows
 from tasks.laws.law import LevelNoise, quantile_of_sum
 from tasks.released.boxes import Boxes, Met, areas_met, each, possible_cells
-from tasks.released.estimate import Answers, Drawn, Estimate, Known, Measured
+from tasks.released.estimate import NO_CELL, Answers, Drawn, Estimate, Known, Measured
 from tasks.released.explanations import describe_level, explain_missing_simultaneous
 from tasks.released.sources.published import PLACE
 from tasks.tree.axis import BoolArray, IntArray
@@ -35,7 +35,6 @@ Ends = tuple[IntArray, IntArray]
 
 _SAYS_MOST = ": of what was measured, it says most about this question"
 _AT_MOST_ALL = "sum of rows; the noisy counts are not published, so all that is known is that it is at most the total"
-_NO_CELL = "no cell: by the public tables, these codes do not occur together"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,7 +149,7 @@ class TogetherEstimate(Estimate):
                 return explain_missing_simultaneous(int(added[box]))
             if not is_known[box]:
                 return _AT_MOST_ALL
-            return f"{parts[best[box]].how(box)}{_SAYS_MOST}" if added[box] else _NO_CELL
+            return f"{parts[best[box]].how(box)}{_SAYS_MOST}" if added[box] else NO_CELL
 
         stated = np.full(len(boxes), not simultaneous)
         return Answers(np.where(is_known & (added == 0), 0, count), low, high, stated, how, {"added": added})
@@ -181,7 +180,7 @@ class TogetherEstimate(Estimate):
         noisy, added = [int(of.noisy[0]) for of in sums if of.noisy is not None], np.array([cells_of.total()])
         drawn = Drawn(sum(noisy), draws) if len(noisy) == len(sums) else None
         how = " and ".join(_in_words(*of) for of in cells_of.items()).replace(" and sum of ", " and ")
-        how = f"{how}{why}" if added[0] else _NO_CELL
+        how = f"{how}{why}" if added[0] else NO_CELL
         stated = np.ones(1, dtype=bool)
         return Answers(np.where(added, count, 0), low, high, stated, lambda _: how, {"added": added}, drawn=drawn)
 

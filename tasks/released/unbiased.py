@@ -155,7 +155,7 @@ class UnbiasedEstimate(Estimate):
             deviations[runs == number] = released.with_rounding(variances[runs == number], number)
         return deviations
 
-    def ranges(self, levels: AxisLevels, count: IntArray) -> tuple[IntArray, IntArray] | None:
+    def ranges(self, levels: AxisLevels, count: IntArray) -> tuple[IntArray, IntArray, None] | None:
         """Return low and high of all ranges of the areas of a level, by a strategy; None without one."""
         [axis, *_], released = self.source.tree.axes, self._counts
         if self.source.covariance != DENSE:
@@ -166,7 +166,7 @@ class UnbiasedEstimate(Estimate):
             released.with_rounding(released.variances.of_boxes([begins[first]], [begins[last + 1]]))
         )
         low, high = intervals(count[0], margin, NO_CAP if released.total is None else released.total, count[0])
-        return low[None], high[None]
+        return low[None], high[None], None
 
     def least_squares(self) -> LeastSquares | None:
         """Return what the variance of any sum of areas follows from; None beside views with derived columns."""

@@ -1,13 +1,14 @@
 """The explorer of a published folder, as a reader uses it: by keyboard, by pointer, on a phone, in the dark, and on paper."""
 
 import re
+import shlex
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 import pytest
 
-from flows.api import release
+from flows.api import open_release, release
 from tasks.pages.explorer.page import EXPLORER, explorer_page
 from tasks.pages.explorer.payload import payload_text
 from tasks.released.query.overview import largest_counts
@@ -502,7 +503,7 @@ def test_trips_with_attributes_have_a_map_and_a_choice_of_codes(folders, reader)
 
 
 def test_several_areas_are_added_up(folders, reader):
-    """They are chosen by name or on the map, and each is left by its button; counts are those of all pairs, and whole counties are one area."""
+    """They are chosen by name or on the map, as codes are in a list, and each is left by its button; whole counties are one area."""
     folder = folders["drawn"]
     reader.opens(folder / EXPLORER, "#level=4")
     reader.page.check("#several")
@@ -522,6 +523,11 @@ def test_several_areas_are_added_up(folders, reader):
     assert tuple(reader.page.evaluate(ASKS, f"#area={towns}")[:2]) == card_of(asked(folder, {"origin": "county=01"}))
     reader.page.uncheck("#several")
     assert reader.fields()[0] == NAMES[TOWNS[COLUMNS - 1]]
+    reader.opens(folders["homes"] / EXPLORER)
+    reader.page.check("#several")
+    for code in ("A1", "B"):
+        reader.page.select_option("#only-0", label=code)
+    assert next(iter(reader.cards().values()))[:2] == card_of(asked(folders["homes"], {"region": "A1+B"}))
 
 
 @pytest.mark.parametrize("name", [
@@ -529,10 +535,10 @@ def test_several_areas_are_added_up(folders, reader):
     *("ages", "homes", "by tenure", *UNBIASED),
 ])  # fmt: skip
 def test_sums_of_areas_are_what_a_query_adds_up(name, folders, reader):
-    """Of random areas of both ends, codes and ranges, the page has the count, the interval and the standard deviation of a query."""
+    """Of random areas of both ends, codes and ranges, the page has the count, the interval, the standard deviation and the share of a query."""
     folder, chance = open_folder(folders[name]), np.random.default_rng(1)
     reader.opens(folder.path / EXPLORER)
-    for _ in range(100):
+    for trial in range(100):
         state, only, where = list[str](), list[str](), dict[str, str]()
         for number, (axis, levels) in enumerate(folder.axes.items()):
             if axis in FIELDS:
@@ -547,13 +553,22 @@ def test_sums_of_areas_are_what_a_query_adds_up(name, folders, reader):
                 only += [f"{number}.{len(levels)}.{first}.{last}"] if last - first < len(codes) - 1 else []
                 where[axis] = f"{codes[first]}..{codes[last]}" if first < last else f"{levels[-1]}={codes[first]}"
             else:
-                code = int(chance.integers(len(codes := folder.tree.axes[number].codes[0])))
-                only.append(f"{number}.1.{code}.{code}")
-                where[axis] = f"{levels[0]}={codes[code]}"
+                codes = folder.tree.axes[number].codes[level := int(chance.integers(len(levels)))]
+                some = sorted(chance.choice(len(codes), chance.integers(1, len(codes) + 1), replace=False).tolist())
+                only += [f"{number}.{level + 1}.{code}.{code}" for code in some]
+                where[axis] = "+".join(f"{levels[level]}={codes[code]}" for code in some)
         said = reader.page.evaluate(ASKS, "#" + "&".join([*state, "only=" + "_".join(only)]))
         answer = asked(folder.path, where)
         assert tuple(said[:2]) == card_of(answer), said
-        assert answer.exact or not answer.sd or f"Standard deviation: {float(f'{answer.sd:.3g}'):g}." in said[3], said
+        deviation = float(said[3].partition("Standard deviation: ")[2].rstrip(".") or 0)
+        assert answer.exact or deviation == pytest.approx(answer.sd or 0.0, rel=0.006), said
+        if trial % 10 == 0 and axis in where:  # and which share it is of all areas of the last axis
+            [told] = open_release(folder.path).query(**where, share_of={axis: "all"}).to_dicts()
+            ends = [100 * (told[f"share{end}"] or 0) for end in ("", "_low", "_high")]
+            more = ["only=" + "_".join(only), f"whole={number}"]
+            text = "{:.3g}%, {:.3g}% to {:.3g}%".format(*ends)
+            said = reader.page.evaluate(ASKS, "#" + "&".join([*state, *more]))
+            assert ends[0] in {0, 100} or text in said[3] or ends[2] - ends[1] < 0.1, (said, text)
 
 
 def test_areas_that_share_a_code_are_told_apart(tmp_path, reader, own_home):
@@ -607,3 +622,6 @@ def test_what_is_too_much_is_shown_a_part_at_a_time_or_named(folders, tmp_path, 
     assert "counts/level_4.csv" in reader.text("#left-out")
     assert reader.all("#level option").all_inner_texts() == ["county"]
     assert card_of(asked(folders["drawn"], {"origin": "county=01"})) == reader.cards()["From Ashford"][:2]
+    reader.page.evaluate(ASKS, "#area=county/01&to=town/02/0203")
+    command = shlex.split(reader.all(".card code").first.inner_text())
+    assert command == ["trellis", "query", str(tmp_path), "--origin", "county=01", "--destination", "town=0203"]

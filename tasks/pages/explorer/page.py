@@ -66,6 +66,8 @@ _SCRIPTS = (  # each imports from those before it
     "tables",
     "state",
     "lists",
+    "shares",
+    "cards",
     "maps",
     "trips",
     "attributes",

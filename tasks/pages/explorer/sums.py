@@ -13,10 +13,13 @@ from tasks.tree.axis import AxisLevels, IntArray
 from tasks.tree.keys import packed
 
 _MOST_DRAWS = 10**15  # of the cells of a table: the noise of more says nothing of their sum
+_MOST_ALONE = 250_000  # measured cells of all tables of rows alone
+_ROWS_ALONE = "this page has the rows of its table, and no room for what was measured of its other cells"
 _MOST_ABOVE = 100_000  # measured cells, or areas, of all levels above those that are added up
 MOST_NUMBERED = 2**53  # cells that have numbers in a script
 _MOST_RANGES = 50_000  # of all tables together, and of 316 codes
-_MOST_BESIDE = 100  # cells of views beside a tree, or codes of a strategy: the page factors a matrix of them
+_MOST_BESIDE = 300  # cells of views beside a tree: the page factors a matrix of them, once, in two seconds
+_MOST_CODES = 100  # of a strategy: likewise, and the page holds the matrix
 
 
 class Sums:
@@ -25,19 +28,59 @@ class Sums:
     def __init__(self, estimate: Estimate) -> None:
         """Gather nothing yet."""
         self._estimate, self._room = estimate, _MOST_RANGES
+        self._room_alone = _MOST_ALONE
         self._parts, self._walked = set[int](), 0
+        self._by_squares = self._least_squares()
 
     def of_table(self, boxes: Boxes, count: IntArray) -> dict[str, Any]:
-        """Return what a table of all its cells says for sums over them: `measured` of its cells, or the ends of all `ranges` of sizes, or by a strategy."""
+        """Return what a table of all its cells says for sums over them: `measured` of its cells, or the ends of all `ranges` of sizes, or by a strategy.
+
+        Where neither is there, `why` says in words why no interval of a sum follows.
+        """
         measured, size = self._estimate.measured(boxes), self._estimate.folder.tree.number_of(SIZE)
-        if self._estimate.source.covariance == DENSE and self._least_squares() is None:
+        if self._estimate.source.covariance == DENSE and self._by_squares is None:
             size = 0  # its one axis
+        why = None if measured else self._why_not()
         if measured and _most_draws(measured) > _MOST_DRAWS:
-            measured = None
-        return {
-            "measured": measured and self._measured(measured),
-            "ranges": None if size is None or not boxes.levels[size] else self._ranges(boxes.levels, size, count),
-        }
+            measured, why = None, f"its noise may be a sum of more than {_MOST_DRAWS:,} draws"
+        size = size if size is not None and boxes.levels[size] else None
+        ranges = None if size is None else self._ranges(boxes.levels, size, count)
+        if measured and size is not None and not ranges:
+            measured, why = (
+                None,
+                "the noise of two sizes cancels out in part, and this page has no room for all of their ranges",
+            )
+        return {"measured": measured and self._measured(measured), "ranges": ranges, "why": why}
+
+    def of_rows(self, level: int, boxes: Boxes) -> dict[str, Any]:
+        """Return what a table of the rows of a level says for sums over its cells: what was measured of them, if it has room, and otherwise why not."""
+        folder, nothing = self._estimate.folder, {"measured": None, "ranges": None}
+        one = self._estimate.measured(Boxes(boxes.levels, tuple(of[:1] for of in boxes.areas))) if len(boxes) else None
+        if one is None:
+            return nothing | {"why": self._why_not()}
+        if one.part != level or folder.manifest.adds_up_leaves:
+            return nothing | {"why": _ROWS_ALONE}
+        cells, possible = folder.cells(level), folder.tree.possible_cells(level)
+        numbers = packed(cells.areas, folder.tree.sizes(level))
+        if numbers is None or len(cells) > self._room_alone:
+            return nothing | {"why": _ROWS_ALONE}
+        self._room_alone -= len(cells)
+        order, draws = np.argsort(numbers), np.ones(len(cells), dtype=np.int64)
+        of_all = Measured(level, cells.column(NOISY)[order], draws, None if one.possible is None else draws)
+        which = None if len(cells) == possible else numbers[order].tolist()
+        return nothing | {"measured": self._measured(of_all) | {"cells": which}, "why": None}
+
+    def _why_not(self) -> str | None:
+        """Return why sums of cells follow from nothing that this page holds, in words; None where they follow from least squares."""
+        source = self._estimate.source
+        if self._by_squares:
+            return None
+        if source.covariance:
+            beside = "views with derived columns" if self._estimate.least_squares() is None else "many cells"
+            return f"it follows from least squares over {beside}, by a matrix that has no room in this page"
+        if source.statistic:
+            return "what was measured runs through all places, so that the noise of several follows from all of them"
+        return "it follows from the levels and from views that were measured apart, by that of which the noise is the least"
 
     def _measured(self, measured: Measured) -> dict[str, Any]:
         self._parts.add(measured.part)
@@ -48,6 +91,7 @@ class Sums:
             "noisy": measured.noisy.tolist(),
             "draws": _in_short(measured.draws),
             "possible": None if measured.possible is None else _in_short(measured.possible),
+            "most": None if measured.most is None else _in_short(measured.most),
         }
 
     def _ranges(self, levels: AxisLevels, axis: int, count: IntArray) -> dict[str, Any] | None:
@@ -57,11 +101,13 @@ class Sums:
             return None
         first, last = np.triu_indices(codes)
         sums = np.pad(count.reshape(-1, codes).cumsum(axis=1), ((0, 0), (1, 0)))  # sizes are the last axis
-        ends = self._estimate.ranges(levels, sums[:, last + 1] - sums[:, first])
-        if ends is None:
+        found = self._estimate.ranges(levels, sums[:, last + 1] - sums[:, first])
+        if found is None:
             return None
         self._room -= many
-        return {"axis": axis, **{end: of.ravel().tolist() for end, of in zip((LOW, HIGH), ends, strict=True)}}
+        *ends, draws = found
+        of_ends = {end: of.ravel().tolist() for end, of in zip((LOW, HIGH), ends, strict=True)}
+        return {"axis": axis, **of_ends, "draws": None if draws is None else draws.ravel().tolist()}
 
     def _least_squares(self) -> dict[str, Any] | None:
         """Return what the variance of any sum follows from; None where it does not, or takes more than a page has room for."""
@@ -69,7 +115,8 @@ class Sums:
         if found is None or sum(len(first) for axis in axes for first in axis.first_child) > _MOST_ABOVE:
             return None
         sizes = [[axis.areas(level) for axis, level in zip(axes, at, strict=True)] for at, _ in found.views or ()]
-        if max(sum(map(math.prod, sizes)), len(found.strategy[0]) if found.strategy else 0) > _MOST_BESIDE:
+        codes = len(found.strategy[0]) if found.strategy else 0
+        if sum(map(math.prod, sizes)) > _MOST_BESIDE or codes > _MOST_CODES:
             return None
         shown: dict[str, Any] = {
             "trees": [{"steps": steps, "scales": scales} for steps, scales in found.trees],
@@ -97,8 +144,20 @@ class Sums:
             "above": self._above() if walked else None,
             "leaves": self._estimate.folder.manifest.adds_up_leaves,
             "total": source.total,
-            "least_squares": self._least_squares(),
+            "least_squares": self._by_squares,
+            "why": self._why_none(),
         }
+
+    def _why_none(self) -> str | None:
+        """Return why the release states no interval of some numbers, so that none follows; None where it states all of them."""
+        folder = self._estimate.folder
+        if (threshold := folder.levels[-1].threshold) > 0:
+            return (
+                f"numbers below the threshold of {threshold:,} are left out of sums, and nobody knows how many they are"
+            )
+        if not (folder.manifest.noisy_counts or folder.manifest.covariance):
+            return "the noisy counts are not published, and intervals of rows have a probability of their own"
+        return None
 
     def _above(self) -> list[dict[str, Any]]:
         """Return the measured cells of the levels above the finest one that is added up, as far as they have room, with what these have below them."""

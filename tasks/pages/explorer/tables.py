@@ -167,9 +167,10 @@ def _table(
     boxes, cells = Boxes(levels, areas), None if len(areas[0]) == math.prod(sizes) else packed(areas, sizes)
     are_pairs = ends and all((level > 0) == (axis in ends) for axis, level in enumerate(levels))
     shown = _published(estimate, view, boxes) if view else _asked(estimate, boxes, entry)
-    of_sums = {"measured": None, "ranges": None}
-    if cells is None:
+    if cells is None or not entry:
         of_sums = sums.of_table(boxes, np.array(shown[COUNT], dtype=np.int64))
+    else:
+        of_sums = sums.of_rows(entry.level, boxes)
     return {
         "at": list(levels),
         "cells": None if cells is None else cells.tolist(),

@@ -113,6 +113,7 @@ def test_views_are_sums_that_cost_nothing(tables):
     for where in ([], ["region=A1"]):
         bands, sizes = (asked_of(noisy, *where, asked) for asked in ("band=few+many", "size=2.."))
         assert (bands.count, bands.low, bands.high, bands.how) == (sizes.count, sizes.low, sizes.high, sizes.how)
+    assert asked_of(noisy, "band=many", "size=3").how.startswith("no cell")
     assert verify_answer(found.folder).failures == []
     changed("views/bands.parquet", first("high", 1))(found.folder)
     assert any("bands" in failure for failure in verify_answer(found.folder).failures)

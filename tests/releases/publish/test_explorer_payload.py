@@ -114,6 +114,7 @@ def check_tables(folder, shown, most=20):
         cells = places if table["cells"] is None else np.array(table["cells"], dtype=np.int64)[places]
         boxes = Boxes(tuple(table["at"]), np.unravel_index(cells, sizes))
         answered = [answer(estimate.folder.folder, of) for of in _areas(estimate, boxes)]
+        assert table["measured"] or table["ranges"] or table["why"] or shown["sums"]["least_squares"], table["at"]
         got = [tuple((table[name] or {place: None})[place] for name in ("count", "low", "high")) for place in places]
         assert got == [(of.count, of.low, of.high) for of in answered], table["at"]
         many += len(got)

@@ -1,9 +1,11 @@
 // Attributes: restrict everything to some codes, and see a chart of one or two attributes with the table behind it.
 
-import { MOST_IN_MATRIX, announce, called, capital, card, counted, data, fill, interval, make, number, peak, percent, release, spoken, tableOf } from "./base.js";
+import { MOST_IN_MATRIX, announce, called, capital, chip, counted, data, fill, interval, make, number, peak, percent, release, spoken, tableOf } from "./base.js";
 import { barsOf, draw, lineOf, matrixOf, widthOf } from "./charts.js";
 import { answerTo, finestOf, hasRows, isClear, rowsBy, sizeOf, within } from "./tables.js";
-import { actions, attributeTitle, attributes, chosen, onlyTitle, onlyWords, setsFor } from "./state.js";
+import { actions, attributeTitle, attributes, chosen, onlyOf, onlyTitle, onlyWords, setsFor } from "./state.js";
+import { whyNone } from "./lists.js";
+import { cardOf } from "./cards.js";
 
 const FIRST_ROWS = 60; // of a table before more are asked for
 const LONGEST_BARS = 60;
@@ -20,28 +22,37 @@ function isOrdered(axis) {
   return data.axes[axis].ordered || data.axes[axis].role === "size";
 }
 
-/** Restrict everything to the codes from one to another of a level, or to none. */
-function restrict(axis, only) {
-  if (only) chosen.only.set(axis, only);
+/** Restrict everything to some ranges of codes, or to none. */
+function restrict(axis, ranges) {
+  if (ranges.length) chosen.only.set(axis, ranges);
   else chosen.only.delete(axis);
   actions.show();
 }
 
-/** Return the choice of one code of an attribute, or all. */
-function oneCode(axis) {
+/** Return the choice of one code of an attribute, of several together, or of all. */
+function anyCodes(axis) {
   const levels = every.filter((one) => one.axis === axis);
   const codes = (one) => [...Array(sizeOf(axis, one.level)).keys()].map((at) => make("option", { value: `${one.level}.${at}` }, labelOf(one, at)));
   const change = (event) => {
     const [level, first] = event.target.value.split(".").map(Number);
-    restrict(axis, level ? { level, first, last: first } : null);
+    const others = (chosen.several && chosen.only.get(axis)) || [];
+    restrict(axis, level ? [...others.filter((own) => own.level !== level || own.first !== first), { level, first, last: first }] : []);
   };
   const groups = levels.length > 1 ? levels.map((one) => make("optgroup", { label: attributeTitle(one) }, ...codes(one))) : levels.flatMap(codes);
-  const select = make("select", { id: `only-${axis}`, onchange: change }, make("option", { value: "" }, "all"), ...groups);
+  const none = make("option", { value: "" });
+  const select = make("select", { id: `only-${axis}`, onchange: change }, none, ...groups);
+  const chips = make("ul", { class: "chips", id: `only-${axis}-chosen` });
   const show = () => {
-    const only = chosen.only.get(axis);
-    select.value = only ? `${only.level}.${only.first}` : "";
+    const only = chosen.only.get(axis) ?? [];
+    none.textContent = chosen.several && only.length ? "and another" : "all";
+    select.value = only.length && !chosen.several ? `${only[0].level}.${only[0].first}` : "";
+    const leave = (own) => () => {
+      restrict(axis, only.filter((other) => other !== own));
+      select.focus();
+    };
+    chips.replaceChildren(...(chosen.several ? only.map((own) => chip(labelOf({ axis, level: own.level }, own.first), leave(own))) : []));
   };
-  return { show, part: make("div", {}, make("label", { for: select.id }, data.axes[axis].name), select) };
+  return { show, part: make("div", {}, make("label", { for: select.id }, data.axes[axis].name), select, chips) };
 }
 
 /** Return the choice of a range of an ordered attribute by two handles; codes beside its order are in none. */
@@ -67,14 +78,14 @@ function twoHandles(axis) {
   };
   const change = () => {
     const [from, to] = value();
-    restrict(axis, from === 0 && to === last ? null : { level, first: from, last: to });
+    restrict(axis, from === 0 && to === last ? [] : [{ level, first: from, last: to }]);
   };
   const handles = ["from", "to"].map((text, place) =>
     make("input", { type: "range", id: `only-${axis}-${text}`, min: 0, max: last, step: 1, value: place * last, "aria-label": `${data.axes[axis].name}, ${text}`, oninput: move(place), onchange: change }),
   );
   const track = make("div", { class: "track" }, ...handles);
   const show = () => {
-    const only = chosen.only.get(axis);
+    const [only] = chosen.only.get(axis) ?? [];
     handles[0].value = only?.first ?? 0;
     handles[1].value = only?.last ?? last;
     move(0)();
@@ -103,14 +114,13 @@ function showControls() {
 
 /** Return which codes of an attribute its chart shows: those to which everything is restricted, or all beside a single one. */
 function isInside({ axis, level }) {
-  const only = chosen.only.get(axis);
-  if (!only || only.first === only.last) return () => true;
-  const codes = [...Array(only.last - only.first + 1).keys()].map((place) => only.first + place);
+  const only = onlyOf(axis);
+  if (!only || only.codes.length === 1) return () => true;
   if (only.level <= level) {
-    const inside = new Set(within(axis, only.level, codes, level));
+    const inside = new Set(within(axis, only.level, only.codes, level));
     return (at) => inside.has(at);
   }
-  return (at) => within(axis, level, [at], only.level).some((own) => codes.includes(own));
+  return (at) => within(axis, level, [at], only.level).some((own) => only.codes.includes(own));
 }
 
 /** Return the rows of the chart, with the labels and the kinds that pictures need; null where the page does not hold them. */
@@ -136,7 +146,7 @@ export function showAttributes(where, what) {
   const part = document.getElementById("chart-part");
   part.hidden = !rows;
   if (!rows) {
-    fill(list, make("p", {}, "This page has no table of all of this. The tables of the release may have it."));
+    fill(list, make("p", {}, "This page has no table from which these rows add up."));
     return;
   }
   const title = `${capital(release.many)} by ${by.map(attributeTitle).join(" and ")}${where}${onlyTitle(by)}`;
@@ -160,7 +170,7 @@ export function showAttributes(where, what) {
   const sources = [...new Set(rows.map((row) => row.table?.source ?? "sums of tables"))].join(", ");
   fill(
     list,
-    tableOf(title, [...by.map(attributeTitle), release.many, ...bounds, ...deviations, isMarked ? "stands out" : "above 0"], cells, bounds.length ? `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.` : ""),
+    tableOf(title, [...by.map(attributeTitle), release.many, ...bounds, ...deviations, isMarked ? "stands out" : "above 0"], cells, bounds.length ? `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.` : whyNone(rows)),
     rows.length > chosen.charted ? make("button", { type: "button", class: "more", onclick: more }, "Show more rows") : null,
     make("p", { class: "note" }, `Numbers from: ${sources}. Choose a row to read and quote it.`),
   );
@@ -169,16 +179,19 @@ export function showAttributes(where, what) {
 
 /** Show everything, or what it is restricted to, as a card. */
 export function showTotal() {
-  const total = answerTo(setsFor([], []));
-  const words = onlyWords();
-  fill("answer", total ? card(words ? capital(words.slice(6)) : "Everything", words ? words.slice(1) : "in all", total) : make("p", {}, "This page has no table of all of this. The tables of the release may have it."));
+  const [sets, words] = [setsFor([], []), onlyWords()];
+  fill("answer", cardOf(words ? capital(words.slice(6)) : "Everything", words ? words.slice(1) : "in all", answerTo(sets), sets));
 }
 
 /** Show one row as a card. */
 function showRow(row, by, where) {
   const own = by.map((one, place) => `${attributeTitle(one)} ${labelOf(one, row.areas[place])}`);
   const what = `${where}with ${own.join(" and ")}${onlyWords(by).replace(" with ", " and ")}`;
-  fill("answer", card(capital(what.replace(/^with /, "")), what, row));
+  const sets = setsFor(...chosen.ends).slice();
+  by.forEach(({ axis, level }, place) => {
+    sets[axis] = [{ level, areas: [row.areas[place]] }];
+  });
+  fill("answer", cardOf(capital(what.replace(/^with /, "")), what, row, sets));
   document.getElementById("answer").scrollIntoView({ block: "nearest" });
   announce(`${what}: ${spoken(row)}.`);
 }
@@ -242,7 +255,7 @@ export function beginAttributes() {
   if (data.ends) document.querySelector("label[for=first]").textContent = "Chart by";
   first.replaceChildren(...every.map((one) => make("option", {}, attributeTitle(one))));
   for (const axis of attributes.filter((own) => every.some((one) => one.axis === own) && sizeOf(own, finestOf(own)) > 1)) {
-    restrictions.push(isOrdered(axis) && sizeOf(axis, finestOf(axis)) - data.axes[axis].apart > 2 ? twoHandles(axis) : oneCode(axis));
+    restrictions.push(isOrdered(axis) && sizeOf(axis, finestOf(axis)) - data.axes[axis].apart > 2 ? twoHandles(axis) : anyCodes(axis));
   }
   fill("only-parts", ...restrictions.map(({ part }) => part));
   document.getElementById("only-part").open = restrictions.length <= MOST_OPEN;

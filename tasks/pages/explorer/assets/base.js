@@ -75,10 +75,10 @@ function ifSure(ofRows) {
 }
 
 /** Return how far a count can be trusted: a word for a style, what stands largest, and a sentence. */
-function judged({ count, low, high, exact, signal, ofRows }) {
+function judged({ count, low, high, exact, signal, ofRows, why }) {
   const sure = ifSure(ofRows);
   if (exact) return ["sure", counted(count), "This number is published exactly. It has no noise."];
-  if (low === null || low === undefined) return ["unknown", counted(count), "This page states no interval of this number."];
+  if (low === null || low === undefined) return ["unknown", counted(count), `This page states no interval of this number${why ? `: ${why}` : ""}.`];
   if (low <= 0) {
     const reason = signal === true ? "stands out among the rows of its level, but its own range reaches 0" : "is too small to be told from noise";
     return ["noise", "Too small to say", `This number ${reason}: the true number may be 0, and is at most ${number(high)}, ${sure}.`];
@@ -123,6 +123,11 @@ export function spoken(answer) {
   return kind === "noise" ? `too small to say, at most ${counted(answer.high)}` : `${hedge[kind] ?? ""}${largest}`;
 }
 
+/** Return one of several that are chosen together, with a button that leaves it out. */
+export function chip(title, leave) {
+  return make("li", {}, title, " ", make("button", { type: "button", onclick: leave, "aria-label": `Leave out ${title}` }, "×"));
+}
+
 function copyButton(quote) {
   const status = make("span", { role: "status", class: "copied" });
   const copy = (event) => {
@@ -140,12 +145,17 @@ function copyButton(quote) {
   return make("p", { class: "copying" }, make("button", { type: "button", class: "copy", onclick: copy }, "Copy"), " ", status);
 }
 
+/** Return the command that answers what this page does not; null without one. */
+export function asking(command) {
+  return command ? make("p", { class: "note" }, "The release answers this command: ", make("code", {}, command)) : null;
+}
+
 /**
  * Return a card about one number: what it is, its interval, how far to trust it, and how to quote it.
  *
  * @param {string} title of the card
  * @param {string} what is counted, after the unit
- * @param {object} answer the count with its interval; `signal`: whether it stands out among rows, null where it is none; `ofRows`: whether that is the interval of a row; `note`: a further sentence
+ * @param {object} answer the count with its interval; `signal`: whether it stands out among rows, null where it is none; `ofRows`: whether that is the interval of a row; `why`: why none is stated; `note`: a further sentence; `command`: what states one, null where nothing does
  */
 export function card(title, what, answer) {
   const all = { exact: false, signal: null, ofRows: false, note: "", ...answer, ...(answer.exact ? { low: null, high: null } : {}) };
@@ -166,6 +176,7 @@ export function card(title, what, answer) {
     range,
     make("p", { class: "judged" }, sentence),
     note ? make("p", { class: "note" }, note) : null,
+    kind === "unknown" ? asking(all.command) : null,
     make("p", { class: "quote" }, make("q", {}, quote)),
     copyButton(quote),
   );

@@ -44,6 +44,16 @@ function begin() {
     document.querySelector(".sides").append(document.getElementById("chart-part")); // after the list of what the map shows
   }
   hasChart = beginAttributes();
+  const several = document.getElementById("several");
+  const ofCodes = document.querySelectorAll("#only-parts select").length > 0;
+  document.getElementById("several-part").hidden = !data.ends && !ofCodes;
+  document.getElementById("several-words").textContent = `several ${[data.ends && "areas", ofCodes && "codes"].filter(Boolean).join(" or ")} together`;
+  several.addEventListener("change", () => chooseSeveral(several.checked));
+  const whole = document.getElementById("whole");
+  whole.addEventListener("change", () => {
+    chosen.whole = whole.value === "" ? null : Number(whole.value);
+    show();
+  });
   document.getElementById("clear").addEventListener("click", startAgain);
   addEventListener("hashchange", fromAddress);
   fromAddress();
@@ -51,12 +61,22 @@ function begin() {
 
 let hasChart = false;
 
+/** Let further areas and codes join those that are chosen; or leave the last one of each. */
+function chooseSeveral(several) {
+  chosen.several = several;
+  if (!several) for (const [axis, ranges] of chosen.only) chosen.only.set(axis, ranges.slice(-1));
+  if (data.ends) actions.choosePair(...chosen.ends.map((of) => (several ? of : of.slice(-1))));
+  else show();
+}
+
 /** Show the page of what is chosen. */
 function show() {
   const hadFocus = document.activeElement !== document.body;
   if (data.ends) showTrips();
   else showTotal();
   drawAgain();
+  showWholes();
+  document.getElementById("several").checked = chosen.several;
   const own = middleEnd();
   showViews(own === null ? [] : chosen.ends[own]);
   document.getElementById("clear").hidden = own === null && !chosen.only.size;
@@ -67,10 +87,20 @@ function show() {
     by: chosen.direction || null,
     level: chosen.pairs?.name,
     within: chosen.within ? 1 : null,
-    only: [...chosen.only].map(([axis, { level, first, last }]) => [axis, level, first, last].join(".")).join("_"),
+    whole: chosen.whole,
+    only: [...chosen.only].flatMap(([axis, ranges]) => ranges.map(({ level, first, last }) => [axis, level, first, last].join("."))).join("_"),
     ...(hasChart ? namesOfChart() : {}),
   });
   if (hadFocus && document.activeElement === document.body) document.getElementById("answer").focus();
+}
+
+/** Show of what a share can be: of all areas of each axis of which some are chosen. */
+function showWholes() {
+  const areChosen = chosen.ends.some((of) => of.length);
+  const there = [...data.axes.keys()].filter((axis) => chosen.only.has(axis) || (areChosen && data.ends.includes(axis)));
+  const options = there.map((axis) => make("option", { value: axis, selected: axis === chosen.whole }, `all: ${data.axes[axis].name}`));
+  document.getElementById("whole-part").hidden = !options.length;
+  document.getElementById("whole").replaceChildren(make("option", { value: "" }, "nothing"), ...options);
 }
 
 /** Draw again what depends on the width of the window or on the scheme of colours. */
@@ -85,7 +115,7 @@ function drawAgain() {
 
 /** Forget everything that was chosen. */
 function startAgain() {
-  Object.assign(chosen, { direction: FROM, pairs: null, within: false, zoom: 1, several: false });
+  Object.assign(chosen, { direction: FROM, pairs: null, within: false, zoom: 1, several: false, whole: null });
   chosen.only.clear();
   if (data.ends) actions.choosePair([], []);
   else show();
@@ -97,14 +127,17 @@ function fromAddress() {
   const asked = address.read();
   const only = (asked.only ?? "").split("_").map((text) => text.split(".").map(Number));
   const isThere = ([axis, level, first, last]) => attributes.includes(axis) && first <= last && last < (data.axes[axis].levels[level - 1]?.codes.length ?? 0);
-  chosen.only = new Map(only.filter(isThere).map(([axis, level, first, last]) => [axis, { level, first, last }]));
+  const ofAxes = Map.groupBy(only.filter(isThere), ([axis]) => axis);
+  const most = (axis) => (document.querySelector(`select#only-${axis}`) ? Infinity : 1); // two handles choose one range
+  chosen.only = new Map([...ofAxes].map(([axis, own]) => [axis, own.slice(0, most(axis)).map(([, level, first, last]) => ({ level, first, last }))]));
   if (hasChart) chooseChart(asked);
   chosen.direction = asked.by === "1" ? TO : FROM;
   chosen.pairs = pairsListed.find((pairs) => pairs.name === asked.level) ?? null;
   chosen.within = asked.within === "1";
+  chosen.whole = data.axes[asked.whole] ? Number(asked.whole) : null;
   const ends = [asked.area, asked.to].map((text) => (text ? areasNamed(text) : []));
   if (ends[TO].length && !ends[FROM].length) chosen.direction = TO;
-  chosen.several = false; // unless they are several
+  chosen.several = [...chosen.only.values()].some((ranges) => ranges.length > 1); // or if areas are several
   if (data.ends) actions.choosePair(...ends, asked.picked === "1");
   else show();
 }

@@ -2,8 +2,8 @@
 
 import { data, make, number, percent, release, share, tableOf } from "./base.js";
 import { FROM, TO, areaAt, axisOf, isWithin, pairsListed } from "./areas.js";
-import { isClear, rowsBy, rowsOf } from "./tables.js";
-import { actions, chosen, depthOf, hasMap, onlyTitle, setsFor, titleOf } from "./state.js";
+import { hasRows, isClear, rowsBy, rowsOf } from "./tables.js";
+import { actions, chosen, depthOf, hasMap, onlyTitle, onlyWords, setsFor, titleOf } from "./state.js";
 
 /** Return what readers call an area of an end, by the depths of a list. */
 function word(pairs, end) {
@@ -28,9 +28,16 @@ function standsOut(row) {
   return isClear(row) ? "yes" : "yes, but may be 0";
 }
 
+/** Return why rows have no intervals, in words; empty if they have them, or need none. */
+export function whyNone(rows) {
+  if (rows.every((row) => row.exact) || rows.some((row) => row.low !== null)) return "";
+  return `This page states no intervals of these rows: ${rows[0].why}.${data.sums.why ? "" : " Choose a row for the command that states one."}`;
+}
+
 /** Return what the intervals of a list promise. */
 function promiseOf(rows) {
-  if (!rows.some((row) => row.low !== null)) return "The release states no intervals of these rows.";
+  const none = whyNone(rows);
+  if (none) return none;
   return rows.some((row) => row.ofRows)
     ? `On average over the noise, low to high holds the true number of at least ${percent} of all rows of this level. For the interval of one question that you have beforehand, type its areas above.`
     : `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.`;
@@ -108,9 +115,14 @@ function sorted(rows, isInside) {
   return rows.filter((row) => chosen.within || !isInside(row)).toSorted((one, two) => two.count - one.count);
 }
 
+/** Return the axes of both ends with the levels of a list. */
+function sidesOf(pairs) {
+  return [FROM, TO].map((end) => [axisOf(end), pairs.at[end]]);
+}
+
 /** Return the pairs of areas that a list shows, with the answer about each. */
 export function flows(pairs) {
-  const rows = rowsBy([FROM, TO].map((end) => [axisOf(end), pairs.at[end]]), setsFor([], []));
+  const rows = rowsBy(sidesOf(pairs), setsFor([], []));
   return rows?.map((row) => ({ ...row, ends: [FROM, TO].map((end) => areaAt(end, pairs.at[end], row.areas[end])) })) ?? null;
 }
 
@@ -137,14 +149,15 @@ function listOf(switched, caption, heads, rows, cells, table) {
 
 /** Return the list of the largest flows of all. */
 export function largestFlows() {
-  if (!pairsListed.length) return [make("p", {}, "This page holds no pairs of areas.")];
-  const first = pairsListed.find(({ table }) => table.rows?.level === data.first);
-  if (!pairsListed.includes(chosen.pairs)) chosen.pairs = first ?? pairsListed[0];
+  const there = pairsListed.filter((pairs) => hasRows(sidesOf(pairs), setsFor([], [])));
+  if (!there.length) return [make("p", {}, `This page has no table from which pairs of areas${onlyWords()} add up.`)];
+  const first = there.find(({ table }) => table.rows?.level === data.first);
+  if (!there.includes(chosen.pairs)) chosen.pairs = first ?? there[0];
   const pairs = chosen.pairs;
   const rows = sorted(flows(pairs) ?? [], ({ ends }) => isWithin(...ends));
   const cells = ({ ends: [from, to] }) => [from, to].map((area) => link(area, () => actions.choosePair([from], [to], true)));
   const inside = chosen.within ? "" : ", without those that stay in one area";
-  const switched = switches([FROM, TO], ["where trips begin", "where trips end"], pairsListed, pairTitle);
+  const switched = switches([FROM, TO], ["where trips begin", "where trips end"], there, pairTitle);
   return listOf(switched, `The largest flows, ${pairTitle(pairs)}${onlyTitle()}${inside}`, ["from", "to"], rows, cells, pairs.table);
 }
 

@@ -3,7 +3,7 @@
 import { MOST_IN_MATRIX, counted, data, fill, interval, make, number, peak } from "./base.js";
 import { draw, mapOf, matrixOf, shadesNow, widthOf } from "./charts.js";
 import { FROM, TO, areaAt, axisOf, isWithin, pairsListed } from "./areas.js";
-import { isClear, kindOf, rowsBy } from "./tables.js";
+import { isClear, kindOf, rowsBy, within } from "./tables.js";
 import { actions, chosen, hasMap, middleEnd, onlyTitle, setsFor, titleOf } from "./state.js";
 import { flows, otherEnds } from "./lists.js";
 
@@ -28,7 +28,7 @@ export function showMap() {
   const [from, to, sides] = direction === FROM ? ["Where trips from", "end", "begin"] : ["Where trips to", "begin", "end"];
   const title = `${here.length ? `${from} ${titleOf(here)} ${to}` : `Where trips ${sides}`}${onlyTitle()}`;
   document.getElementById("map-title").textContent = `${title}, by ${of.called}`;
-  for (const area of here === chosen.ends[end] ? [] : chosen.ends[end]) if (area.depth === depth && area.at[end] !== null) places[area.at[end]].isOther = true;
+  for (const at of here === chosen.ends[end] ? [] : placesOf(chosen.ends[end], end, depth)) places[at].isOther = true;
   const lacking = shapes.d.flatMap((path, at) => (path === null ? [areaAt(end, depth, at).title] : []));
   showKeys(places, arcs, lacking);
   const view = { width: widthOf("map"), zoom: chosen.zoom, ...middleOf(shapes, here, end) };
@@ -62,6 +62,11 @@ function showKeys(places, arcs, lacking) {
   );
 }
 
+/** Return the areas of a level of an end that chosen areas are, or that lie in them. */
+function placesOf(chosenAreas, end, depth) {
+  return chosenAreas.flatMap((area) => (area.at[end] === null || area.depth > depth ? [] : within(axisOf(end), area.depth, [area.at[end]], depth)));
+}
+
 /** Mark where trips from here, or to here, have their other ends; return arcs to the most of them. */
 function around(here, places, end) {
   const { direction, pairs } = chosen;
@@ -72,10 +77,10 @@ function around(here, places, end) {
     Object.assign(place, { count: row.count, kind: isClear(row) ? "signal" : "noise" });
     place.label += `: ${counted(row.count)}${range && ` (${range})`}${isClear(row) ? "" : ", may be noise"}`;
   }
-  const own = here.filter((area) => area.at[end] !== null && area.depth === pairs.at[end]);
-  for (const area of own) places[area.at[end]].kind = "here";
-  if (own.length !== 1 || here.length !== 1 || pairs.at[FROM] !== pairs.at[TO]) return [];
-  const at = own[0].at[end];
+  const own = placesOf(here, end, pairs.at[end]);
+  for (const at of own) places[at].kind = "here";
+  if (own.length !== 1 || here.length !== 1 || here[0].depth !== pairs.at[end] || pairs.at[FROM] !== pairs.at[TO]) return [];
+  const [at] = own;
   const clear = rows.filter((row) => isClear(row) && !here.some((area) => isWithin(...(direction === FROM ? [area, row.other] : [row.other, area]))));
   return clear.slice(0, ARCS).map((row) => ({ from: direction === FROM ? at : row.areas[0], to: direction === FROM ? row.areas[0] : at, count: row.count }));
 }

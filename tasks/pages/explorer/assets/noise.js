@@ -58,7 +58,7 @@ function gaussianDeviation(sigma) {
 }
 
 /** Return log κ of a sum of discrete Gaussians, by scales and numbers of draws. */
-function logKappa(draws) {
+export function logKappa(draws) {
   const [scale, deviation] = [(sigma) => sigma, gaussianDeviation].map((of) => Math.sqrt(draws.reduce((sum, [sigma, many]) => sum + of(sigma) ** 2 * many, 0)));
   const many = draws.reduce((sum, [, own]) => sum + own, 0);
   if (!deviation) return Math.log(scale * Math.sqrt(2 * Math.PI));

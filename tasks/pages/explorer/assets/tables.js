@@ -4,6 +4,7 @@ import { data } from "./base.js";
 import { normalQuantile, quantileOfSum } from "./noise.js";
 import { deviationOf } from "./variances.js";
 
+const { sums } = data;
 const tables = new Map(data.tables.map((table) => [table.at.join(), table]));
 
 /** Return the table with some axis levels; null where the page has none. */
@@ -57,10 +58,10 @@ function answerOfCell(table, areas, ofRow) {
   const place = placeOf(table, areas);
   if (place < 0) {
     const high = table.absent_high;
-    return { count: 0, low: high === null ? null : 0, high, sd: null, signal: false, exact, table, lacksRow: true };
+    return { count: 0, low: high === null ? null : 0, high, sd: null, signal: false, exact, table, lacksRow: true, why: sums.why ?? "the page has no row of this cell, and each has an interval of its own" };
   }
   const count = table.count[place];
-  const answer = { count, low: table.low?.[place] ?? null, high: table.high?.[place] ?? null, sd: table.sd?.[place] ?? null, exact, table };
+  const answer = { count, low: table.low?.[place] ?? null, high: table.high?.[place] ?? null, sd: table.sd?.[place] ?? null, exact, table, why: sums.why ?? table.why };
   if (rows && count === 0) return { ...answer, signal: false, lacksRow: true };
   const signal = table.signal ? Boolean(table.signal[place]) : null;
   if (rows?.promise !== "rows" || !rows.low || exact || !(ofRow || answer.low === null)) return { ...answer, signal };
@@ -149,24 +150,33 @@ export function answerTo(sets, ofRow = false) {
   return answerOfCell(table, sets.map((set) => set?.[0].areas[0] ?? 0), ofRow);
 }
 
-const NOT_HERE = "The command trellis query may state one.";
-
-const { sums } = data;
 const alpha = 1 - data.release.confidence;
 
-/** Return the places of all cells of a box in its table. */
-function placesIn({ table, areas }) {
-  return areas.reduce((before, own, axis) => before.flatMap((number) => own.map((area) => number * sizeOf(axis, table.at[axis]) + area)), [0]).map((number) => placeOfNumber(table, number));
+/** Return the numbers of all cells of a box in its table. */
+function numbersIn({ table, areas }) {
+  return areas.reduce((before, own, axis) => before.flatMap((number) => own.map((area) => number * sizeOf(axis, table.at[axis]) + area)), [0]);
 }
 
-/** Return what is known of a box: its count, and of what was measured of it the sum, its draws, and how many there could have been. */
+/** Return the places of cells among those of a table that were measured, of which the tables of rows alone have more. */
+function measuredOf(table, numbers, places) {
+  const { measured } = table;
+  if (!measured.cells) return table.cells ? numbers : places;
+  measured.places ??= new Map(measured.cells.map((cell, place) => [cell, place]));
+  return numbers.map((number) => measured.places.get(number) ?? -1);
+}
+
+/** Return what is known of a box: its count, and of what was measured of it the sum, its draws, how many there could have been, and the most that it counts. */
 function known(box) {
   const { count, measured, exact } = box.table;
-  const places = placesIn(box);
-  const add = (values) => (typeof values === "number" ? values * places.length : places.reduce((sum, place) => sum + (values[place] ?? 0), 0));
-  if (!measured) return { ...box, count: add(count), isExact: exact };
-  const { part, noisy, draws, possible } = measured;
-  return { ...box, count: add(count), part, noisy: add(noisy), draws: add(draws), possible: possible && add(possible), isExact: exact };
+  const numbers = numbersIn(box);
+  const places = numbers.map((number) => placeOfNumber(box.table, number));
+  const addOf = (of, values) => (typeof values === "number" ? values * of.length : of.reduce((sum, place) => sum + (values[place] ?? 0), 0));
+  if (!measured) return { ...box, count: addOf(places, count), isExact: exact };
+  const { part, noisy, draws, possible, most } = measured;
+  const every = measuredOf(box.table, numbers, places);
+  const add = (values) => addOf(every.filter((place) => place >= 0), values);
+  const drawn = { noisy: add(noisy), draws: add(draws), most: most === null ? Infinity : add(most) };
+  return { ...box, count: addOf(places, count), part, ...drawn, possible: possible && addOf(numbers, possible), isExact: exact };
 }
 
 /** Return an interval with its count inside; no true count is below 0. */
@@ -243,15 +253,16 @@ function intervalBelow(box, miss) {
 }
 
 /** Return the interval of boxes all of whose noise is independent; null where this page cannot tell. */
-function intervalOfAll(boxes) {
+function intervalOfAll(boxes, miss) {
   const count = boxes.reduce((sum, of) => sum + of.count, 0);
   if (boxes.every((of) => of.isExact)) return [count, count];
   if (boxes.some((of) => of.part === undefined)) return null;
   const draws = boxes.map((of) => [sums.noises[of.part], of.draws]);
   const ofLeaves = [[draws[0][0], listed(draws.reduce((sum, [, many]) => sum + many, 0))]];
-  const z = quantileOfSum(sums.leaves ? ofLeaves : draws, Math.log(alpha / 2));
-  const noisy = boxes.reduce((sum, of) => sum + of.noisy, 0);
-  return z === null ? null : around(count, noisy - z, Math.max(Math.min(Math.max(noisy + z, 0), sums.leaves ? Infinity : sums.total ?? Infinity), count));
+  const z = quantileOfSum(sums.leaves ? ofLeaves : draws, Math.log(miss / 2));
+  const [noisy, ofList] = [boxes.reduce((sum, of) => sum + of.noisy, 0), boxes.reduce((sum, of) => sum + of.most, 0)];
+  const most = sums.leaves ? Infinity : Math.min(ofList, sums.total ?? Infinity);
+  return z === null ? null : around(count, noisy - z, Math.max(Math.min(Math.max(noisy + z, 0), most), count));
 }
 
 /** Return the number of draws for which those of many leaves stand; `sum_margins` in `tasks/uncertainty/intervals.py` has the rule. */
@@ -259,24 +270,47 @@ function listed(draws) {
   return draws <= 100 ? draws : Math.ceil(Math.exp(Math.ceil(Math.log(draws) / 0.02) * 0.02)) + 1;
 }
 
-/** Return the sum over sets of several areas, as `trellis query` adds them up; null where the page does not hold it. */
-function sumOf(sets) {
-  const ways = waysOf(sets);
-  if (!ways.length) return null;
-  const range = rangeIn(ways.at(-1));
-  if (range) return range;
-  const found = ways.map((boxes) => boxes.map(known));
+/** Return the ways in which the page has what sets are made of, with the coarsest area that is the same in place of an only child. */
+function waysOfAlike(sets) {
+  return waysOf(sets.map((set, axis) => (set?.length === 1 && set[0].areas?.length === 1 ? fewest(axis, set[0].level, set[0].areas) : set)));
+}
+
+/** Return what is known of the boxes of the best way, given the probability with which their interval may miss. */
+function bestOf(ways, miss) {
+  const found = ways.map((boxes) => boxes.map((box) => ofRange(known(box))));
   // where a tree was walked, the cells that are possible decide how far areas are taken apart
-  const reach = (boxes) => boxes.reduce((sum, { part, possible }) => sum + (quantileOfSum([[sums.noises[part], possible]], tailsAt(part, alpha / boxes.length)[1]) ?? Infinity), 0);
+  const reach = (boxes) => boxes.reduce((sum, { part, possible }) => sum + (quantileOfSum([[sums.noises[part], possible]], tailsAt(part, miss / boxes.length)[1]) ?? Infinity), 0);
   const best = sums.above && found.filter((boxes) => boxes.every((of) => of.part !== undefined)).toSorted((one, two) => reach(one) - reach(two))[0];
-  const boxes = best || found[0];
+  return best || found[0];
+}
+
+/** Return what is known of the boxes that sets are made of; null where the page does not hold them. */
+export function boxesIn(sets) {
+  const ways = waysOfAlike(sets);
+  return ways.length ? bestOf(ways, alpha) : null;
+}
+
+/** Return the sum over sets of several areas, as `trellis query` adds them up, with an interval that may miss with a probability; null where the page does not hold it. */
+export function sumOf(sets, miss = alpha) {
+  const ways = waysOfAlike(sets);
+  if (!ways.length) return null;
+  const range = miss === alpha && rangeIn(ways.at(-1));
+  if (range) return range;
+  const boxes = bestOf(ways, miss);
   const count = boxes.reduce((sum, of) => sum + of.count, 0);
-  const answer = { count, sd: null, signal: null, exact: boxes.every((of) => of.isExact), low: null, high: null, note: NOT_HERE };
+  const answer = { count, sd: null, signal: null, exact: boxes.every((of) => of.isExact), low: null, high: null };
   if (sums.least_squares) return unbiased(answer, sets);
-  const ends = sums.above ? boxes.map((of) => intervalBelow(of, alpha / boxes.length)) : [intervalOfAll(boxes)];
-  if (ends.includes(null)) return answer;
+  const ends = sums.above ? boxes.map((of) => intervalBelow(of, miss / boxes.length)) : [intervalOfAll(boxes, miss)];
+  if (ends.includes(null)) return { ...answer, why: whyNone(boxes) };
   const [low, high] = [0, 1].map((end) => ends.reduce((sum, of) => sum + of[end], 0));
-  return { ...answer, note: "", low, high };
+  return { ...answer, low, high };
+}
+
+/** Return why this page states no interval of the sum of boxes. */
+function whyNone(boxes) {
+  const isLimited = sums.above && Math.max(...boxes.map((of) => of.part ?? 0)) > sums.above.length;
+  const rest = isLimited ? "measured cells of levels above limit it, and this page has no room for them" : "so many draws of Laplace noise take a page too long to add up";
+  return sums.why ?? boxes.map((of) => of.table.why).find(Boolean) ?? rest;
 }
 
 /** Return the answer about sets with an unbiased count: its standard deviation, and the interval by a normal law. */
@@ -284,20 +318,38 @@ function unbiased(answer, sets) {
   const sd = deviationOf(sets);
   const margin = sd ? Math.ceil(normalQuantile(Math.log(alpha / 2)) * sd) + sums.least_squares.slack : 0;
   const [low, high] = around(answer.count, answer.count - margin, Math.min(Math.max(answer.count + margin, 0), sums.total ?? Infinity));
-  return { ...answer, note: "", sd, low, high };
+  return { ...answer, sd, low, high };
+}
+
+/** Return which range a box has on the axis of whose areas its table has all of them, and its place there for areas of the others; null where it has none. */
+function rangeOf({ table, areas }) {
+  if (!table.ranges) return null;
+  const own = areas[table.ranges.axis];
+  const [first, last] = [own[0], own.at(-1)];
+  if (last - first !== own.length - 1) return null;
+  const codes = sizeOf(table.ranges.axis, table.at[table.ranges.axis]);
+  return (other) => (other * codes * (codes + 1)) / 2 + first * codes - (first * (first - 1)) / 2 + last - first;
+}
+
+/** Return what is known of a box with a range of sizes, with its draws, of which those between two sizes cancel out. */
+function ofRange(box) {
+  const { table, areas } = box;
+  const place = rangeOf(box);
+  if (!place) return table.ranges ? { ...box, part: undefined } : box;
+  const { axis, draws } = table.ranges;
+  const others = areas.reduce((before, own, at) => (at === axis ? before : before.flatMap((number) => own.map((area) => number * sizeOf(at, table.at[at]) + area))), [0]);
+  return { ...box, draws: draws && others.reduce((sum, other) => sum + draws[place(other)], 0), most: box.most / areas[axis].length };
 }
 
 /** Return the answer about a range of sizes, where the page has all of them; null for any other box. */
-function rangeIn([{ table, areas }, ...further]) {
-  const { axis, low, high } = table.ranges ?? {};
-  const isOne = !further.length && table.ranges && areas.every((own, at) => at === axis || own.length === 1);
-  if (!isOne || areas[axis].at(-1) - areas[axis][0] !== areas[axis].length - 1) return null;
-  const codes = sizeOf(axis, table.at[axis]);
-  const [first, last] = [areas[axis][0], areas[axis].at(-1)];
+function rangeIn([box, ...further]) {
+  const { table, areas } = box;
+  const place = further.length ? null : rangeOf(box);
+  if (!place || !areas.every((own, at) => at === table.ranges.axis || own.length === 1)) return null;
+  const { axis, low, high } = table.ranges;
   const other = areas.reduce((before, own, at) => (at === axis ? before : before * sizeOf(at, table.at[at]) + own[0]), 0);
-  const place = (other * codes * (codes + 1)) / 2 + first * codes - (first * (first - 1)) / 2 + last - first;
-  const { count, isExact } = known({ table, areas });
-  return { count, low: low[place], high: high[place], sd: null, signal: null, exact: isExact };
+  const { count, isExact } = known(box);
+  return { count, low: low[place(other)], high: high[place(other)], sd: null, signal: null, exact: isExact };
 }
 
 /** Return sets with all areas of some axes with their levels. */

@@ -1,39 +1,25 @@
 // Trips: choose areas, and see how many records go from them and to them.
 
-import { announce, card, fill, make, number, release, spoken } from "./base.js";
+import { announce, chip, fill, make, number, release, spoken } from "./base.js";
 import { combobox } from "./combobox.js";
 import { FROM, TO, areas } from "./areas.js";
 import { answerTo } from "./tables.js";
 import { actions, chosen, hasMap, middleEnd, onlyTitle, onlyWords, setsFor, titleOf } from "./state.js";
-import { largestFlows, listOfEnds, unmarkedShare } from "./lists.js";
+import { largestFlows, listOfEnds } from "./lists.js";
+import { cardOf } from "./cards.js";
 import { showMap } from "./maps.js";
 
 const FIRST_ROWS = 15; // of a list before more are asked for
 const FIELDS = ["here", "other"];
 const fields = []; // of the two ends
 
-const ROWS_ONLY =
-  "The list and the map show counts before they are chosen, so the range is that of the list. If you had this question before you looked, type the areas above: their range is for that.";
-const NO_ROW = "The release has no row for this pair, which stands for a count of 0.";
-
-/** Return the card of an answer; one without a number where the page holds none. */
-function cardOf(title, what, answer) {
-  if (!answer) {
-    const text = "This page holds no tables with all of this. The tables of the release may, and trellis query adds them up.";
-    return make("article", { class: "card" }, make("h3", {}, title), make("p", {}, text));
-  }
-  const { table, note, ofRows, lacksRow, signal } = answer;
-  const more = lacksRow && table.cells && answer.high !== null ? " Of no such pair does the command trellis query state more." : "";
-  const notes = [note, ofRows && ROWS_ONLY, lacksRow && NO_ROW + more, signal === false && !lacksRow && unmarkedShare(table)];
-  return card(title, what, { ...answer, note: notes.filter(Boolean).join(" ") });
-}
-
 /** Show the whole release: its total, and the largest flows. */
 function showEverything() {
-  const total = answerTo(setsFor([], []));
+  const sets = setsFor([], []);
+  const total = answerTo(sets);
   fill(
     "answer",
-    cardOf(`Everything${onlyTitle()}`, `in all${onlyWords()}`, total),
+    cardOf(`Everything${onlyTitle()}`, `in all${onlyWords()}`, total, sets),
     make("p", {}, `Choose an area by its name or code${hasMap ? ", in the map" : ""} or in a list, to see what goes from there and to there.`),
   );
   announce(`Everything${onlyTitle()}: ${total ? spoken(total) : "no number"}.`);
@@ -61,17 +47,18 @@ function elsewhere(total, stays, words, them) {
 /** Show what goes from the chosen areas and to them. */
 function showAreas(here) {
   const [title, them] = [titleOf(here), here.length > 1 ? "them" : "it"];
-  const stays = here.some((area) => area.at.includes(null)) ? null : answerTo(setsFor(here, here));
+  const inside = here.some((area) => area.at.includes(null)) ? null : setsFor(here, here);
+  const stays = inside && answerTo(inside);
   const included = stays ? `, those that stay within ${them} included` : "";
+  const ofEnds = [setsFor(here, []), setsFor([], here)];
   const [out, into] = ["go", "come from"].map((words, direction) => {
-    const sets = direction === FROM ? setsFor(here, []) : setsFor([], here);
-    const total = sets && answerTo(sets);
+    const total = ofEnds[direction] && answerTo(ofEnds[direction]);
     return total && { ...total, note: [total.note, stays && elsewhere(total, stays, words, them)].filter(Boolean).join(" ") };
   });
   const cards = [
-    out && card(`From ${title}${onlyTitle()}`, `from ${title} to all areas together${onlyWords()}${included}`, out),
-    into && card(`To ${title}${onlyTitle()}`, `to ${title} from all areas together${onlyWords()}${included}`, into),
-    stays && cardOf(`Within ${title}${onlyTitle()}`, `that stay within ${title}${onlyWords()}`, stays),
+    ofEnds[FROM] && cardOf(`From ${title}${onlyTitle()}`, `from ${title} to all areas together${onlyWords()}${included}`, out, ofEnds[FROM]),
+    ofEnds[TO] && cardOf(`To ${title}${onlyTitle()}`, `to ${title} from all areas together${onlyWords()}${included}`, into, ofEnds[TO]),
+    inside && cardOf(`Within ${title}${onlyTitle()}`, `that stay within ${title}${onlyWords()}`, stays, inside),
   ];
   fill("answer", ...(chosen.direction === FROM ? cards : [cards[1], cards[0], cards[2]]));
   announce(`${title}${onlyTitle()}: ${[out && `${spoken(out)} from here`, into && `${spoken(into)} to here`].filter(Boolean).join(", ")}.`);
@@ -83,12 +70,10 @@ function showPair(from, to) {
   const isSame = from.length === to.length && from.every((area) => to.includes(area));
   const words = (one, two) => (isSame ? titleOf(one) : `${titleOf(one)} to ${titleOf(two)}`);
   const pairs = isSame ? [[from, to]] : [[from, to], [to, from]];
-  const answers = pairs.map(([one, two], place) => {
-    const sets = setsFor(one, two);
-    return sets && answerTo(sets, chosen.picked && place === 0);
-  });
+  const asked = pairs.map(([one, two]) => setsFor(one, two));
+  const answers = asked.map((sets, place) => sets && answerTo(sets, chosen.picked && place === 0));
   const cards = pairs.map(([one, two], place) =>
-    cardOf(`${isSame ? "Within" : "From"} ${words(one, two)}${onlyTitle()}`, `${isSame ? "that stay within" : "from"} ${words(one, two)}${onlyWords()}`, answers[place]),
+    cardOf(`${isSame ? "Within" : "From"} ${words(one, two)}${onlyTitle()}`, `${isSame ? "that stay within" : "from"} ${words(one, two)}${onlyWords()}`, answers[place], asked[place]),
   );
   fill("answer", ...cards);
   announce(answers[0] ? `${isSame ? "Within" : "From"} ${words(from, to)}${onlyTitle()}: ${spoken(answers[0])}.` : "This page holds no such pair.");
@@ -103,19 +88,15 @@ export function showTrips() {
   else showEverything();
   const isChosen = middleEnd() !== null;
   document.getElementById("clear").hidden = !isChosen;
-  document.getElementById("several").checked = chosen.several;
   document.getElementById("clicks-part").hidden = !chosen.several;
-  FIELDS.forEach((id, end) => fill(`${id}-chosen`, ...(chosen.several ? chosen.ends[end].map((area) => chip(end, area)) : [])));
+  FIELDS.forEach((id, end) => fill(`${id}-chosen`, ...(chosen.several ? chosen.ends[end].map((area) => chip(area.title, () => leave(end, area))) : [])));
   document.getElementById("map-answer").textContent = isChosen ? document.getElementById("announced").textContent : "";
 }
 
-/** Return a chosen area among several, with a button that leaves it. */
-function chip(end, area) {
-  const leave = () => {
-    choosePair(...withEnd(end, chosen.ends[end].filter((own) => own !== area)));
-    document.getElementById(FIELDS[end]).focus();
-  };
-  return make("li", {}, area.title, " ", make("button", { type: "button", onclick: leave, "aria-label": `Leave out ${area.title}` }, "×"));
+/** Leave out one of several chosen areas. */
+function leave(end, area) {
+  choosePair(...withEnd(end, chosen.ends[end].filter((own) => own !== area)));
+  document.getElementById(FIELDS[end]).focus();
 }
 
 /** Choose where trips begin and where they end, nothing for anywhere; `picked` says whether their count was seen before. */
@@ -169,15 +150,10 @@ function point(area) {
 export function beginTrips() {
   Object.assign(actions, { choosePair, point });
   document.getElementById("choose-trips").hidden = false;
-  document.getElementById("several-part").hidden = false;
   const choices = areas.map((area) => ({ label: area.title, detail: `${area.levelName} ${area.label === area.code ? "" : area.code}`, code: area.code, value: area }));
   // what the other field holds stays there, also where it is not settled
   FIELDS.forEach((id, end) => fields.push(combobox(document.getElementById(id), choices, (area) => take(end, area))));
   for (const name of ["unsettled", "settled"]) document.getElementById("choose-trips").addEventListener(name, markUnsettled);
-  document.getElementById("several").addEventListener("change", (event) => {
-    chosen.several = event.target.checked;
-    choosePair(...chosen.ends.map((of) => (chosen.several ? of : of.slice(-1))));
-  });
   for (const [id, factor] of [
     ["nearer", 1.6],
     ["farther", 1 / 1.6],

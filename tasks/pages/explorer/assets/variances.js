@@ -222,22 +222,22 @@ function byStrategy(strategy, set) {
   return strategy.scale ** 2 * (product(own, own) - (total === null ? 0 : product(own, all) ** 2 / product(all, all)));
 }
 
-/** Return the standard deviation of the sum over a set of each axis. */
-export function deviationOf(sets) {
+/** Return the standard deviation of the sum over a set of each axis, by the variance that each part adds that is rounded apart. */
+export function deviationOf(sets, rounding = known.rounding) {
   const part = partOf(sets);
-  if (known.strategy) return rounded(byStrategy(known.strategy, part.sets[0]), part.sets[0].first.length);
+  if (known.strategy) return rounded(byStrategy(known.strategy, part.sets[0]), part.sets[0].first.length, rounding);
   if (known.views) {
     const corners = part.sets.reduce((product, { first, stop }, axis) => product * (stop[0] - first[0] < begins[axis][0][1] ? 2 * first.length : 1), 1);
-    return rounded(besideViews(part, cellsBeside()).rest, corners);
+    return rounded(besideViews(part, cellsBeside()).rest, corners, rounding);
   }
   const multiplied = (numbers) => numbers.reduce((product, own) => product * own, 1);
   const moments = trees.map((tree) => momentsOf(tree, part));
   const owed = total === null ? 0 : multiplied(moments.map(([, ofTotal]) => ofTotal));
   const runs = multiplied(trees.map((tree) => insideOf(tree, 0, sets.map(() => 0), part).runs));
-  return rounded(multiplied(moments.map(([given, ofTotal]) => given + ofTotal)) - owed, runs);
+  return rounded(multiplied(moments.map(([given, ofTotal]) => given + ofTotal)) - owed, runs, rounding);
 }
 
 /** Return the standard deviation of a whole count, given the variance before rounding, and of how many parts it is made that are rounded apart. */
-function rounded(variance, parts) {
-  return variance > 0 ? Math.sqrt(variance + parts * known.rounding) : 0;
+function rounded(variance, parts, rounding) {
+  return variance > 0 ? Math.sqrt(variance + parts * rounding) : 0;
 }
