@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from storage.errors import UsageError
+from tasks.ingest.sources.csv_files import Dialect, OtherDialect
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.tables import check_columns, is_blank, opened, reader, text_columns
 from tasks.released.query.areas import Area, find_area
@@ -50,11 +51,7 @@ def groups_of(published: PublishedFolder, table: Any, axis: str | None) -> dict[
 def _read(table: Any) -> pl.DataFrame:
     """Return a table of groups as text."""
     if isinstance(table, str | os.PathLike):
-        file = table_at(_FIELD, os.fspath(table), Path())
-        with reader(file) as con, opened(con, file) as rows:
-            check_columns(file, rows, [CODE, GROUP])
-            names = [name for name in (CODE, GROUP, LEVEL, AXIS) if name in rows.names]
-            listed: pl.DataFrame = con.sql(f"SELECT {text_columns(names)} FROM {rows.scan(names)}").pl()
+        listed = _listed(os.fspath(table))
     elif hasattr(table, "__arrow_c_stream__") and {CODE, GROUP} <= {*(frame := pl.DataFrame(table)).columns}:
         listed = frame.select(pl.all().cast(pl.String).str.normalize("NFC"))
     else:
@@ -65,6 +62,21 @@ def _read(table: Any) -> pl.DataFrame:
             where = f"; see row {int(blank.arg_true()[0]) + 1}" if len(blank) else ": the table has no rows"
             raise UsageError(f"{_FIELD}: column {name} must not be empty{where}.", field=_FIELD)
     return listed
+
+
+def _listed(location: str, written: Dialect | None = None) -> pl.DataFrame:
+    """Return the columns of a table of groups as text; a CSV file may be written in whatever way its first line shows."""
+    file = table_at(_FIELD, location, Path(), written)
+    try:
+        with reader(file) as con, opened(con, file) as rows:
+            check_columns(file, rows, [CODE, GROUP])
+            names = [name for name in (CODE, GROUP, LEVEL, AXIS) if name in rows.names]
+            listed: pl.DataFrame = con.sql(f"SELECT {text_columns(names)} FROM {rows.scan(names)}").pl()
+            return listed
+    except OtherDialect as other:
+        if other.dialect == written:
+            raise
+        return _listed(location, other.dialect)
 
 
 def _only_axis(published: PublishedFolder, row: dict[str, str]) -> str:

@@ -260,7 +260,12 @@ def _show_compared(answer: "QueryAnswer") -> None:
 def _compared_numbers(of: "Compared", *, is_share: bool) -> list[str]:
     """Return a difference or a share, and the ends of its interval, as people read them."""
     numbers = of.value, of.low, of.high
-    return ["–" if number is None else f"{100 * number:.3g}%" if is_share else f"{number:+,}" for number in numbers]
+    if not is_share:
+        return ["–" if number is None else f"{number:+,}" for number in numbers]
+    ends = [100 * (end or 0.0) for end in (of.low, of.high)]
+    # as many digits as tell the ends apart
+    digits = next((many for many in range(3, 9) if len({f"{end:.{many}g}" for end in ends}) == len({*ends})), 9)
+    return ["–" if number is None else f"{100 * number:.{digits}g}%" for number in numbers]
 
 
 def _called(area: "AreaCounted") -> str:

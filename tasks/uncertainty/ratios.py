@@ -38,19 +38,28 @@ def reach_of(part: Draws, rest: Draws, alpha: float, *, is_inside: bool) -> Reac
         alpha: α, in (0, 1).
         is_inside: whether they are.
     """
-    variances, log_tail = list[float](), math.log(alpha / 2)
-    for draws in (part, rest):
-        variance = sum(scale**2 * terms for scale, terms in draws)
-        eta = 1 / (2 * math.sqrt(variance))
-        log_tail -= gaussian_log_kappa(draws) + math.log1p(eta) / 2 + 1 / (8 * eta * variance)
-        variances.append((1 + eta) * variance)
-    z = -float(ndtri_exp(min(log_tail, math.log(0.5))))
+    (of_part, further), (of_rest, more) = (spread(draws) for draws in (part, rest))
+    z = quantile_beyond(math.log(alpha / 2) - further - more)
 
     def reach(share: float) -> float:
         own = 1 - share * is_inside
-        return z * math.sqrt(own**2 * variances[0] + share**2 * variances[1]) + (own + share) / 2
+        return z * math.sqrt(own**2 * of_part + share**2 * of_rest) + (own + share) / 2
 
     return reach
+
+
+def spread(draws: Draws) -> tuple[float, float]:
+    """Return V′ and log K of a sum of discrete Gaussians, with η = 1 / 2√V; 0 and 0 of no draws."""
+    variance = sum(scale**2 * terms for scale, terms in draws)
+    if not variance:
+        return 0.0, 0.0
+    eta = 1 / (2 * math.sqrt(variance))
+    return (1 + eta) * variance, gaussian_log_kappa(draws) + math.log1p(eta) / 2 + 1 / (8 * eta * variance)
+
+
+def quantile_beyond(log_tail: float) -> float:
+    """Return what a standard normal variable exceeds with a probability, given its logarithm; >= 0."""
+    return -float(ndtri_exp(min(log_tail, math.log(0.5))))
 
 
 def share_ends(part: float, whole: float, reach: Reach) -> tuple[float, float]:

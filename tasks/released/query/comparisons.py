@@ -3,8 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from scipy.special import ndtri_exp
+from typing import NamedTuple
 
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import quantile_of_sum
@@ -17,7 +16,7 @@ from tasks.released.query.sets import AreaSet
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.published import FolderSource
 from tasks.released.unbiased import UnbiasedEstimate
-from tasks.uncertainty.ratios import Reach, reach_of, share_ends
+from tasks.uncertainty.ratios import Reach, quantile_beyond, reach_of, share_ends, spread
 
 _BY_DRAWS = "the noise of both is added up"
 _BY_VARIANCE = "its standard deviation follows from those of both"
@@ -86,16 +85,17 @@ def compared(one: Asked, other: Asked, name: str, confidence: float, *, is_share
     value: float | None = count - of_other
     if is_share:
         value = min(max(count / of_other, 0.0), 1.0) if of_other > 0 else None
-    noisy, reach, how = (count, of_other), _by_variance(one, other, found, alpha, is_share=is_share), _BY_VARIANCE
+    noisy = tuple(of.drawn.noisy if of.drawn else int(of.count[0]) for of in found)
+    reach, how = _by_variance(one, other, found, alpha, is_share=is_share), _BY_VARIANCE
     if (drawn := found[0].drawn) and (drawn_other := found[1].drawn):
-        noisy, how = (drawn.noisy, drawn_other.noisy), _BY_DRAWS
+        how = _BY_DRAWS
         reach = (_share_by_draws if is_share else _difference_by_draws)(drawn, drawn_other, alpha)
     low: float | None
     high: float | None
     if reach is None:
         low, high, how = _by_intervals(one, other, alpha, is_share=is_share)
     elif is_share:
-        low, high = share_ends(*noisy, reach)
+        low, high = share_ends(noisy[0], noisy[1], reach)
     else:
         middle, z = noisy[0] - noisy[1], math.ceil(reach(1.0))
         low, high = middle - z, middle + z
@@ -134,19 +134,41 @@ def _share_by_draws(part: Drawn, whole: Drawn, alpha: float) -> Reach | None:
 
 
 def _by_variance(one: Asked, other: Asked, found: Sequence[Answers], alpha: float, *, is_share: bool) -> Reach | None:
-    """Return the bound of |A − rB| for unbiased counts, whose errors are taken to be normal; None for others."""
-    first, second = one.estimate, other.estimate
-    if not (isinstance(first, UnbiasedEstimate) and isinstance(second, UnbiasedEstimate)):
+    """Return the bound of |A − rB| for unbiased counts, whose errors are taken to be normal; None for others.
+
+    In the difference of two releases, Gaussian draws may stand for one of them: by the bound of `tasks.uncertainty.ratios`.
+    """
+    first, second = (_normal(of.estimate, answer) for of, answer in zip((one, other), found, strict=True))
+    unbiased = [of.estimate for of in (one, other) if isinstance(of.estimate, UnbiasedEstimate)]
+    is_of_both = len(unbiased) == 2 or not (is_share or one.is_exact or other.is_exact)
+    if not (unbiased and first and second and is_of_both):
         return None
-    variances = [0.0 if of.deviation is None else float(of.deviation[0]) ** 2 for of in found]
-    together = first.covariance(one.parts, other.parts) if is_share else 0.0
-    normal, rounding = -float(ndtri_exp(math.log(alpha / 2))), (first.rounding, second.rounding)
+    together = unbiased[0].covariance(one.parts, other.parts) if is_share else 0.0
+    normal = quantile_beyond(math.log(alpha / 2) - first.further - second.further)
 
     def reach(ratio: float) -> float:
-        variance = variances[0] + ratio**2 * variances[1] - 2 * ratio * together
-        return normal * math.sqrt(max(variance, 0.0)) + rounding[0] + ratio * rounding[1]
+        variance = first.variance + ratio**2 * second.variance - 2 * ratio * together
+        return normal * math.sqrt(max(variance, 0.0)) + first.rounding + ratio * second.rounding
 
     return reach
+
+
+class _Normal(NamedTuple):
+    """A normal law for an error: once `rounding` is taken off, its density is at most exp(further) times that of the law."""
+
+    variance: float
+    further: float
+    rounding: float
+
+
+def _normal(estimate: Estimate, found: Answers) -> _Normal | None:
+    """Return the normal law of the error of an unbiased count, or of a sum of Gaussian draws; None of others."""
+    if isinstance(estimate, UnbiasedEstimate):
+        return _Normal(0.0 if found.deviation is None else float(found.deviation[0]) ** 2, 0.0, estimate.rounding)
+    draws = [*found.drawn.draws.values()] if found.drawn else []
+    if not draws or any(noise.law is not GAUSSIAN for noise, _ in draws):
+        return None
+    return _Normal(*spread(tuple((noise.scale, cells * noise.terms) for noise, cells in draws if cells)), 0.5)
 
 
 def _by_intervals(one: Asked, other: Asked, alpha: float, *, is_share: bool) -> tuple[float | None, float | None, str]:

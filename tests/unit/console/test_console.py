@@ -19,6 +19,7 @@ from storage.ledger.books import CapRaise
 from storage.ledger.spending import CapTerms, Contributions, Cost
 from storage.record import ReleasedPart
 from tasks.pages.trial_results import CoverageSpread, GroupIntervals, MechanismResult, Spread
+from tasks.released.query.comparisons import Compared
 from tasks.validate.coverage import GROUPS
 from tests.support.comparisons import level_result, results_of
 
@@ -103,9 +104,13 @@ def test_a_sentence_that_is_piped_stands_on_one_line(capsys):
 
 @pytest.mark.parametrize(("count", "high"), [(-24, 0), (-13, 10), (0, 0)])
 def test_an_interval_of_nothing_but_zero_is_explained(capsys, count, high):
-    """A count far below 0 has an interval that ends at 0, which would read as certainty."""
-    show_query(QueryAnswer("id", {}, count, 0, high, False, 0.9, False, "question", 0, {}, {}, "added up", 12.1))
-    assert ("further below 0" in capsys.readouterr().out) == (count == -24)
+    """A count far below 0 has an interval that ends at 0, which would read as certainty; ends of a share have as many digits as tell them apart."""
+    share = Compared("age=all", 9, 0.20122, 0.20105, 0.20134, 0.9, "added up")
+    rest = (False, 0.9, False, "question", 0, {}, {}, "added up", 12.1, None, share)
+    show_query(QueryAnswer("id", {}, count, 0, high, *rest))
+    said = capsys.readouterr().out
+    assert ("further below 0" in said) == (count == -24)
+    assert "20.12%; interval: 20.11% to 20.13%; added up" in said
 
 
 def test_errors_stand_on_one_line(capsys):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
-from tasks.uncertainty.ratios import reach_of, share_ends
+from tasks.uncertainty.ratios import quantile_beyond, reach_of, share_ends, spread
 
 ALPHA = 0.1
 
@@ -38,6 +39,16 @@ def test_the_bound_holds_with_its_probability(is_inside, part, rest):
         assert together[noise > reach(share) + 1e-9].sum() <= ALPHA
         if noise[together > 1e-4].max() > 20:
             assert together[noise > 2 * reach(share) / 3].sum() > ALPHA
+
+
+@pytest.mark.parametrize("normal", [0.3, 2.0, 10.0])
+@pytest.mark.parametrize("draws", [((0.4, 1),), ((1.5, 3),), ((4.0, 2), (8.0, 1))])
+def test_normal_noise_and_draws_are_bounded_together(normal, draws):
+    """A normal error and a sum of discrete Gaussians go beyond it together with a probability of α at most, by all values of the sum; seldom by far less."""
+    (variance, further), (values, law) = spread(draws), law_of(draws)
+    reach = quantile_beyond(np.log(ALPHA / 2) - further) * np.hypot(normal, np.sqrt(variance)) + 0.5
+    missed = law @ (norm.sf((reach - values) / normal) + norm.sf((reach + values) / normal))
+    assert ALPHA / 2 * (variance > 50) < missed <= ALPHA
 
 
 def test_normal_noise_is_hardly_overestimated():
