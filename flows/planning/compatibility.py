@@ -165,7 +165,11 @@ def faults_of_counted(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         yield wrong_key("release.group_sizes", f"must be given with mechanism {mechanism.name}.")
     elif spec.release.group_sizes and not mechanism.counts_groups:
         able = _able(lambda of: of.counts_groups)
-        yield wrong_key("mechanism", f"must be one of {able} for group sizes, got {mechanism.name}.")
+        yield wrong_key(
+            "mechanism",
+            f"must be one of {able} for group sizes, got {mechanism.name}, which counts each record in one cell: one person"
+            " moves a whole group from a size to the next, so the noise of a number of groups is that of sums over sizes.",
+        )
     elif spec.input.groups and not mechanism.takes_list:
         able = _able(lambda of: of.takes_list, " or ")
         yield wrong_key(
@@ -276,10 +280,10 @@ def _faults_of_views(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         yield wrong_key(
             "priority", "must be left out with release.views: counts are settled with the views, whatever the priority."
         )
-    if spec.release.intervals.simultaneous:
+    if spec.release.intervals.simultaneous and not mechanism.is_unbiased:
         yield wrong_key(
             "release.intervals.simultaneous",
-            "must be left out with release.views: by the union bound, low and high hold for k cells at once where each misses"
+            f"must be left out with release.views and mechanism {mechanism.name}: by the union bound, low and high hold for k cells at once where each misses"
             " with a k-th of the probability.",
             hint="For k cells at once with a probability of 1 − α, set release.intervals.confidence to 1 − α/k.",
         )

@@ -226,7 +226,10 @@ class Spec(Keys):
         if grid is not None:
             yield from faults_of_grid(grid, {name: of.index(finest[name]) + 1 for name, of in levels.items()})
             if self.release.views:
-                yield f"release.views must be left out with {GRID}, which measures all combinations of levels."
+                yield (
+                    f"release.views must be left out with {GRID}: every view of its axes is a table that it measures already, and with one"
+                    " more the variances would no longer be the products of one for each axis, from which all intervals follow."
+                )
         for name in self.release.finest if isinstance(self.release.finest, dict) else ():
             if name not in self.axes:
                 yield f"release.finest must name axes ({in_short(self.axes)}), got {name}."

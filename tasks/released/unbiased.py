@@ -90,7 +90,7 @@ class UnbiasedEstimate(Estimate):
             shares=estimates.shares(),
             deviations=self._counts.deviations(levels),
         )
-        bounds = self._counts.intervals(levels, estimates, simultaneous=terms.simultaneous)
+        bounds = self._counts.intervals(self.source.view(level), estimates, simultaneous=terms.simultaneous)
         return Rows(nodes.areas, nodes.counts, bounds, signal)
 
     def cells(self, number: int) -> tuple[Rows, Known]:
@@ -102,7 +102,8 @@ class UnbiasedEstimate(Estimate):
             half_width=self._counts.cell_half_width(view),
             deviations=self._counts.deviations(view),
         )
-        return Rows(areas, counts, self._counts.cell_intervals(self._counts.estimates(view, areas, counts))), known
+        estimates, at_once = self._counts.estimates(view, areas, counts), self.source.intervals.simultaneous
+        return Rows(areas, counts, self._counts.intervals(view, estimates, simultaneous=at_once)), known
 
     def unsettled(self) -> Iterator[str]:
         """Yield that the counts of the leaves are not those of least squares over the noisy counts, rounded, where these are published."""
@@ -215,7 +216,9 @@ class UnbiasedEstimate(Estimate):
         codes = parts[0].codes
         if codes and simultaneous:
             return without_intervals(
-                count, "sum of rows; for codes of derived columns no interval is stated that holds at once with others"
+                count,
+                "sum of rows; no interval holds at once with all others: the probability is shared out over nodes, ranges and cells of views,"
+                " and a set of codes of derived columns is none of these",
             )
         at_once = [self._counts.at_once(in_sets(chosen))] if simultaneous else []
         inside = self._inside(chosen, codes) if codes else None

@@ -88,16 +88,19 @@ class ReleasedCounts:
         deviations = self.of_cells(view, areas)
         return Estimates(counts, deviations, self._cells(view.axis_levels), self.slack, is_any_dependence=self.crosses)
 
-    def intervals(self, levels: AxisLevels, estimates: Estimates, *, simultaneous: bool) -> tuple[IntArray, ...]:
-        """Return low and high of rows, and those of simultaneous intervals if they are asked for, int64, shape (rows,) each."""
+    def intervals(self, view: View, estimates: Estimates, *, simultaneous: bool) -> tuple[IntArray, ...]:
+        """Return low and high of rows of a level, or of all cells of a view, and those of simultaneous intervals if they are asked for, int64, shape (rows,) each.
+
+        Cells of a view with derived columns are no boxes. Like the nodes of a level, all cells of the view share its part of α, as `at_once` describes.
+        """
         of_rows = estimates.cell_intervals(self.confidence, self.total)
         if not simultaneous:
             return of_rows
-        return *of_rows, *estimates.simultaneous_intervals(self._log_odds(levels), self.total, self.rounding)
-
-    def cell_intervals(self, estimates: Estimates) -> tuple[IntArray, IntArray]:
-        """Return low and high of cells that are fixed beforehand, int64, shape (cells,) each."""
-        return estimates.cell_intervals(self.confidence, self.total)
+        rounding: int | IntArray = self.rounding
+        if view.derived and isinstance(self.variances, TreeWithViews):
+            sums = roundings_of(self.variances.partitions[view.number])  # each of which moves by a half at most
+            rounding = (sums + 1) // 2
+        return *of_rows, *estimates.simultaneous_intervals(self._log_odds(view), self.total, rounding)
 
     def at_once(self, inside: Inside) -> AtOnce:
         r"""Return the simultaneous interval of the count of a single box, which holds together with those of all other boxes.
@@ -261,11 +264,13 @@ class ReleasedCounts:
     def _cells(self, levels: AxisLevels) -> int:
         return math.prod(axis.areas(level) for axis, level in zip(self.tree.axes, levels, strict=True))
 
-    def _log_odds(self, levels: AxisLevels) -> float:
-        """Return x such that a cell of some axis levels has the share 2 exp(-x) of α, the larger of a node's and of a range's."""
-        parts = max(self.variances.noisy_levels, 1) * self._cells(levels)
+    def _log_odds(self, of: AxisLevels | View) -> float:
+        """Return x such that a cell of some axis levels, or of a view, has the share 2 exp(-x) of α, the larger of a node's and of a range's, if it is one."""
+        cells = len(Partition(self.tree, of)) if isinstance(of, View) else self._cells(of)
+        is_box = not (isinstance(of, View) and of.derived)
+        parts = max(self.variances.noisy_levels, 1) * cells
         if self._ranges:
-            parts = 2 * min(parts, self._ranges)
+            parts = 2 * (min(parts, self._ranges) if is_box else parts)
         return math.log(2 * parts / (1 - self.confidence))
 
     @cached_property

@@ -70,7 +70,9 @@ class Estimates:
         margin = self._margins(math.log((1 - confidence) / 2))
         return intervals(self.counts, margin, NO_CAP if total is None else total, self.counts)
 
-    def simultaneous_intervals(self, log_odds: float, total: int | None, rounding: int) -> tuple[IntArray, IntArray]:
+    def simultaneous_intervals(
+        self, log_odds: float, total: int | None, rounding: int | IntArray
+    ) -> tuple[IntArray, IntArray]:
         """Return intervals of the rows that each miss with a probability of at most 2 exp(-x), given x and how far rounding may move a count, records."""
         margin = simultaneous_margins_of_estimates(self.deviations, log_odds, rounding)
         return intervals(self.counts, margin, NO_CAP if total is None else total, self.counts)
@@ -104,7 +106,9 @@ def margins(deviations: FloatArray, log_tail: float, rounding: int = ROUNDING) -
     return np.where(deviations > 0, reached + rounding, 0)
 
 
-def simultaneous_margins_of_estimates(deviations: FloatArray, log_odds: float, rounding: int = ROUNDING) -> IntArray:
+def simultaneous_margins_of_estimates(
+    deviations: FloatArray, log_odds: float, rounding: int | IntArray = ROUNDING
+) -> IntArray:
     """Return what errors exceed to either side with a probability of at most 2 exp(-x), given x; int64, of the same shape, records."""
     reached = np.floor(math.sqrt(2 * log_odds) * deviations).astype(np.int64)
     return np.where(deviations > 0, reached + rounding, 0)

@@ -12,7 +12,7 @@ from storage.record import ReleasedPart
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, shard_name
 from storage.releases.terms import ViewTerms
-from storage.tables import COUNT, INTERVAL, column_name, flat_features
+from storage.tables import BOUNDS, COUNT, column_name, flat_features
 from tasks.folder.export.formats import VIEWS
 from tasks.folder.verify.views import FOLDER, signal_path, signal_tables
 from tasks.format.csv import names_in, write_csv
@@ -166,12 +166,13 @@ def rounding_of(job: Job) -> Rounding | None:
 def view_table(partition: Partition, flat: frozenset[str], rows: Rows) -> pa.Table:
     """Return a view as it is published: a row for every cell, zeros too, in the order of their codes.
 
-    Its columns are those of the codes of its axes, coarse to fine, and of its derived columns; then the count, low and high.
+    Its columns are those of the codes of its axes, coarse to fine, and of its derived columns; then the count, low and high, and
+    the ends of the simultaneous interval, if the tables of levels have them.
 
     Args:
         rows: all its cells, in the order of their areas.
     """
-    numbers = zip((COUNT, *INTERVAL), (rows.counts, *rows.bounds), strict=True)
+    numbers = zip((COUNT, *BOUNDS[: len(rows.bounds)]), (rows.counts, *rows.bounds), strict=True)
     return pa.table(_code_columns(partition, flat) | dict(numbers))
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel
 
 from storage.errors import TrellisError
-from storage.tables import INTERVAL, NOISY, SIGNAL, VARIANCE
+from storage.tables import NOISY, SIGNAL, VARIANCE
 from tasks.format.entries import LevelEntry, ViewEntry
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import (
@@ -144,7 +144,7 @@ def _failures(source: FolderSource) -> Iterator[str]:
         source.forget()
     for view in manifest.views:
         cells, of_view = estimate.cells(view.level)
-        ends = zip(source.table(view).columns.select(INTERVAL), cells.bounds, strict=True)
+        ends = zip(source.table(view).columns.select(manifest.bounds), cells.bounds, strict=True)
         wrong = "" if all(np.array_equal(there.to_numpy(), end) for there, end in ends) else _NO_INTERVALS
         if wrong := wrong or _other_statement(view, of_view.stated(confidence), ("half_width", "deviations")):
             yield f"{view.path} {wrong}"

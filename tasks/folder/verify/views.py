@@ -235,8 +235,8 @@ def _adds_up(table: pl.DataFrame, totals: pl.DataFrame, codes: list[str]) -> boo
 
 def _view_failure(folder: Path, manifest: Manifest, view: ViewEntry, finest: pl.DataFrame) -> str:
     table, codes = view_table(folder, view), view_columns(manifest, view)
-    if table.columns != [*codes, COUNT, LOW, HIGH]:
-        return f"must have the columns {', '.join([*codes, COUNT, LOW, HIGH])}."
+    if table.columns != [*codes, COUNT, *manifest.bounds]:
+        return f"must have the columns {', '.join([*codes, COUNT, *manifest.bounds])}."
     if table.height != view.cells or (table[COUNT] != 0).sum() != view.nonzero:
         return f"must have {view.cells} rows, {view.nonzero} of them with a count, as the manifest says."
     if sum(map(int, table.null_count().row(0))) or (codes and table.select(codes).is_duplicated().any()):

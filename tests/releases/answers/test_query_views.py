@@ -44,7 +44,7 @@ def town(tmp_path_factory):
 KINDS = {
     "together": {},
     "without noisy counts": {"release__noisy_counts": False},
-    "unbiased": {"mechanism": "unbiased_tree"},
+    "unbiased": {"mechanism": "unbiased_tree", "release__intervals": {"simultaneous": True}},
 }
 of_any_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -75,6 +75,7 @@ def test_a_cell_of_a_view_is_asked_of_it(folder_of, kind):
     for name, columns in (("living", ["from_zone"]), ("by_mode", ["mode"]), ("mode_from", ["from_district", "mode"])):
         rows = view(folder_of(kind), name).head(3)  # B1 is the only zone of B, and answered as that
         for row in rows.filter(pl.col("count") != 0).to_dicts():  # of others no level may have a row
+            assert kind != "unbiased" or row["simultaneous_low"] <= row["low"] < row["high"] < row["simultaneous_high"]
             answer = asked(folder_of(kind), *(f"{column.partition('_')[0]}={row[column]}" for column in columns))
             assert (answer.count, answer.low, answer.high) == (row["count"], row["low"], row["high"])
             assert answer.sd > 0 if kind == "unbiased" else answer.how.startswith(f"the cell of view {name}")

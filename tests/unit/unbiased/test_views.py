@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.tree.views import Derived, Partition, View, level_view
+from tasks.unbiased.deviations import ReleasedCounts
 from tasks.unbiased.grid import round_grid
 from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
 from tasks.unbiased.views import TreeWithViews, roundings_of
@@ -88,6 +89,22 @@ def test_values_and_variances_are_those_of_dense_least_squares(seed):
     assert tree.variances_of(in_sets(chosen)) == pytest.approx(whole @ covariance @ whole, abs=1e-9)
     weights = generator.normal(size=shape)
     assert tree.of_weights(weights) == pytest.approx(weights.ravel() @ covariance @ weights.ravel(), abs=1e-8)
+
+
+@given(SEEDS)
+def test_all_cells_of_levels_and_views_share_the_probability(seed):
+    """The tails of all simultaneous intervals, beyond what rounding moves, add up to α at most."""
+    _, tree, *_ = draw(seed)
+    released, miss = ReleasedCounts(tree.tree, tree, 0.9), 0.0
+    levels = [level_view(tree.tree, level) for level in range(tree.tree.depth + 1)]
+    for part in (*levels, *(view for view, _ in tree.views)):
+        cells = Partition(tree.tree, part)
+        estimates = released.estimates(part, cells.cells().areas, np.full(len(cells), 10**6))
+        *_, high = released.intervals(part, estimates, simultaneous=True)
+        rounding = roundings_of(cells) / 2 if part.derived else released.rounding
+        reach = (high - 10**6 + 1 - rounding)[estimates.deviations > 0]
+        miss += 2 * np.exp(-((reach / estimates.deviations[estimates.deviations > 0]) ** 2) / 2).sum()
+    assert miss <= 0.1 + 1e-9
 
 
 @given(SEEDS)
