@@ -131,11 +131,14 @@ def _remarks(scores: Scores, leads: Mapping[str, Lead], releasing: set[str], run
         own, best = scores[question].get(winner), scores[question][lead.best]
         if own and lead.best != winner and fmean(best) and _is_less(best, own):
             yield f"in {question} {winner} has {fmean(own) / fmean(best):.1f} times the least error"
+    beyond = dict[str, list[str]]()
     for question, lead in leads.items():
-        beyond = [name for name in scores[question] if name not in releasing and lead.best in releasing]
-        better = [name for name in beyond if _is_less(scores[question][name], scores[question][lead.best])]
+        others = [name for name in scores[question] if name not in releasing and lead.best in releasing]
+        better = [name for name in others if _is_less(scores[question][name], scores[question][lead.best])]
         if better:
-            yield f"no release is made by {_series(better)}, which would have less error in {question}"
+            beyond.setdefault(_series(better), []).append(question)
+    for place, (who, of) in enumerate(beyond.items()):
+        yield f"{'nor' if place else 'no release is made'} by {who}, which would have less error in {_series(of)}"
 
 
 def _series(parts: Sequence[str]) -> str:

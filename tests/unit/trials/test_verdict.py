@@ -48,10 +48,10 @@ def test_what_the_winner_of_leaves_loses_and_what_may_be_chance_is_said():
 
 def test_what_makes_no_release_is_not_the_best():
     """A baseline may have less error, and the verdict says so; where nothing else was tried, the best of them leads."""
-    scores = {"leaves": {"hay": NEAR, "inftda": FAR, "tda_l2": [200.0, 201.0, 199.0]}}
+    scores = {key: {"hay": NEAR, "inftda": FAR, "tda_l2": [200.0, 201.0, 199.0]} for key in ("leaves", "margins")}
     verdict = verdict_of(1.0, scores, {"inftda", "tda_l2"}, 3)
     assert (verdict.leads["leaves"].best, verdict.leads["leaves"].next) == ("inftda", "tda_l2")
-    assert verdict.text.endswith("No release is made by hay, which would have less error in leaves.")
+    assert verdict.text.endswith("No release is made by hay, which would have less error in leaves and margins.")
     assert lead_of({"hay": NEAR, "laplace": FAR}, set()).best == "hay"
 
 
