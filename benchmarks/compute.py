@@ -81,7 +81,8 @@ def axis_of(name: str, parents: Sequence[IntArray]) -> Axis:
 
 def trips_tree(axis: Axis) -> Tree:
     """Return the destination tree over one axis for both ends."""
-    return Tree((axis, axis), alternate((axis.depth, axis.depth), 1))
+    ends = (replace(axis, name=role, role=role) for role in ("origin", "destination"))
+    return Tree(tuple(ends), alternate((axis.depth, axis.depth), 1))
 
 
 def table_of(country: Country) -> tuple[Tree, tuple[IntArray, ...], IntArray]:

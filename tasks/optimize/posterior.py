@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from tasks.optimize.prior import RATIOS, SPREAD, Families, stratum_of
+from tasks.optimize.prior import RATIOS, SPREAD, Families
 from tasks.optimize.siblings import ascending_siblings
 from tasks.tree.axis import FloatArray, IntArray
 
@@ -35,11 +35,12 @@ _HALVINGS = 5  # until two quantiles are next to one another
 _TINY = 1e-30  # in place of 0, to divide by
 
 
-def shared_out(families: Families, means: FloatArray, prior: FloatArray) -> IntArray:
+def shared_out(families: Families, means: FloatArray, stratum: IntArray, prior: FloatArray) -> IntArray:
     """Return the counts of all cells of some families, by the posterior; each family's add up to its total.
 
     Args:
         means: m, shape (cells,), records, > 0.
+        stratum: of the cells, the rows of the prior, shape (cells,).
         prior: of the level, as `fitted` returns it.
     Returns:
         int64, shape (cells,), records, >= 0.
@@ -53,7 +54,7 @@ def shared_out(families: Families, means: FloatArray, prior: FloatArray) -> IntA
     counts = np.empty(len(means), dtype=np.int64)
     for start, stop in zip(blocks[:-1].tolist(), blocks[1:].tolist(), strict=True):
         cells = slice(families.first[start], families.first[stop])
-        counts[cells] = _of_block(families[start:stop], means[cells], tables)
+        counts[cells] = _of_block(families[start:stop], means[cells], stratum[cells], tables)
     return counts
 
 
@@ -126,7 +127,7 @@ class _Posteriors:
 
 
 def _posteriors(
-    values: FloatArray, deviations: FloatArray, means: FloatArray, caps: FloatArray, tables: _Tables
+    values: FloatArray, deviations: FloatArray, means: FloatArray, stratum: IntArray, caps: FloatArray, tables: _Tables
 ) -> _Posteriors:
     """Return the posteriors of cells.
 
@@ -134,9 +135,10 @@ def _posteriors(
         values: z, shape (cells,), records.
         deviations: √u, shape (cells,), records.
         means: m, shape (cells,), records.
+        stratum: of each, shape (cells,).
         caps: c, shape (cells,), records: what the parent of each counts.
     """
-    estimates, most, stratum = values / deviations, caps / deviations, stratum_of(means)
+    estimates, most = values / deviations, caps / deviations
     likely = np.minimum(estimates, _CLEAR).astype(np.float32)
     mass = np.exp(_CENTRES[:, None] * likely - _CENTRES[:, None] ** 2 / 2)
     mass *= tables.masses(stratum, means / deviations)
@@ -147,12 +149,12 @@ def _posteriors(
 
 
 def _quantiles_of(
-    values: FloatArray, deviations: FloatArray, means: FloatArray, caps: FloatArray, tables: _Tables
+    values: FloatArray, deviations: FloatArray, means: FloatArray, stratum: IntArray, caps: FloatArray, tables: _Tables
 ) -> Callable[[IntArray], FloatArray]:
     """Return what gives a quantile of each cell in records; wide families' posteriors are not held, but made anew. Arguments as above."""
 
     def posteriors(part: slice) -> _Posteriors:
-        return _posteriors(values[part], deviations[part], means[part], caps[part], tables)
+        return _posteriors(values[part], deviations[part], means[part], stratum[part], caps[part], tables)
 
     parts = [slice(first, first + 2 * _BLOCK) for first in range(0, len(values), 2 * _BLOCK)]
     held = posteriors(parts[0]) if len(parts) == 1 else None
@@ -164,10 +166,10 @@ def _quantiles_of(
     return quantiles
 
 
-def _of_block(families: Families, means: FloatArray, tables: _Tables) -> IntArray:
+def _of_block(families: Families, means: FloatArray, stratum: IntArray, tables: _Tables) -> IntArray:
     """Return the counts of some families: by bisection for the quantile at which each adds up, and a line between two of them."""
     family, caps = families.family, np.repeat(families.totals, families.sizes).astype(np.float64)
-    quantiles = _quantiles_of(families.values, np.sqrt(families.variances), means, caps, tables)
+    quantiles = _quantiles_of(families.values, np.sqrt(families.variances), means, stratum, caps, tables)
     totals, starts = families.totals.astype(np.float64), families.first[:-1]
     low, high = np.full(len(families), -1), np.full(len(families), len(_QUANTILES))
     values_low = np.zeros(len(means))

@@ -1,7 +1,7 @@
 r"""The prior of a level: what cells may count before their own estimates are looked at, fitted to the totals of areas and to families of siblings.
 
 The prior mean m of a cell is its part of its parent's count by the totals of areas (`prior_means`). What cells count relative to m is
-learnt: by strata of m, a mixture
+learnt: by strata of m, and for trips within one area by themselves, a mixture
 
 .. math:: y \sim w_0 \delta_0 + \sum_j w_j N(r_j m, (0.28\, r_j m)^2) + w_c \delta_c
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.optimize.reconcile import NodeEstimates
-from tasks.tree.axis import FloatArray, IntArray
+from tasks.tree.axis import BoolArray, FloatArray, IntArray
 
 
 def shrunk_totals(values: FloatArray, variances: FloatArray, first_child: IntArray) -> FloatArray:
@@ -139,9 +139,25 @@ _BY_TOTALS = 0.95  # the part of a prior mean that follows the totals of areas; 
 
 _LOWEST, STRATA, _OCTAVES = -6, 19, 1.5  # strata of m: from 2^(1.5 · -6) records up, each 1.5 octaves wide
 _FEWEST = 300  # cells of a stratum; fewer take the prior of the stratum below
+_LEAST_GAIN = (
+    10.0  # in log-likelihood, with which cells within one area have weights of their own; chance alone gains less
+)
 _STEP_OF_WEIGHTS = 2.0**-20  # to which weights are rounded, so that they are the same whatever their last bits
 _ROUNDS, _LEAST_WEIGHT = 200, 2e-5  # of EM; what is added to each weight in each round
-_OF_NOTHING, _OF_ALL = 0.5, 0.02  # the weights of the first and of the last component, to begin with
+_OF_ALL = 0.02  # the weight of the last component, to begin with
+
+
+def _beginning(nothing: float, spread: float) -> FloatArray:
+    """Return weights to begin with, shape (2 + ratios,): multiples of m are lognormal, so that with nothing their mean is m."""
+    of_ratios = np.exp(-(((np.log(RATIOS * (1 - nothing)) + spread**2 / 2) / spread) ** 2) / 2)
+    return np.concatenate(([nothing], (1 - nothing - _OF_ALL) * of_ratios / of_ratios.sum(), [_OF_ALL]))
+
+
+# half on nothing, and all multiples alike; or lognormal multiples
+_BEGINNINGS = [
+    np.concatenate(([0.5], np.full(len(RATIOS), 0.48 / len(RATIOS)), [_OF_ALL])),
+    *(_beginning(nothing, spread) for nothing in (0.02, 0.3, 0.6, 0.9) for spread in (0.5, 1.0, 1.5, 2.2)),
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,6 +170,7 @@ class Sample:
         means: m, records.
         totals: c, records.
         stand_for: for how many cells of the level each stands.
+        within: bool, whether each counts trips within one area.
     """
 
     values: FloatArray
@@ -161,10 +178,16 @@ class Sample:
     means: FloatArray
     totals: FloatArray
     stand_for: FloatArray
+    within: BoolArray
 
-    def __getitem__(self, some: IntArray) -> "Sample":
+    def __getitem__(self, some: IntArray | BoolArray) -> "Sample":
         return Sample(
-            self.values[some], self.variances[some], self.means[some], self.totals[some], self.stand_for[some]
+            self.values[some],
+            self.variances[some],
+            self.means[some],
+            self.totals[some],
+            self.stand_for[some],
+            self.within[some],
         )
 
 
@@ -181,9 +204,22 @@ def prior_means(totals: FloatArray, sizes: IntArray | FloatArray, first: IntArra
     """
     some, given = of_areas + _LEAST_MEAN, np.diff(first)
     of_families = np.add.reduceat(some, first[:-1]) * (sizes / given)
-    shares = _BY_TOTALS * some / np.repeat(of_families, given) + np.repeat((1 - _BY_TOTALS) / sizes, given)
-    means: FloatArray = np.maximum(_LEAST_MEAN, np.repeat(totals, given) * shares)
+    parts = some / np.repeat(of_families, given)
+    return mean_of_part(np.repeat(totals, given), np.repeat(sizes, given).astype(np.float64), parts)
+
+
+def mean_of_part(totals: FloatArray, sizes: FloatArray, parts: FloatArray) -> FloatArray:
+    """Return the prior means of cells that are parts q of their families, by the totals c and the sizes b of these, all of shape (cells,)."""
+    shares = _BY_TOTALS * parts + (1 - _BY_TOTALS) / sizes
+    means: FloatArray = np.maximum(_LEAST_MEAN, totals * shares)
     return means
+
+
+def parts_among_siblings(of_areas: FloatArray, first_child: IntArray) -> FloatArray:
+    """Return, for each area, its part of the totals of its siblings, shape (areas,); arguments are those of `shrunk_totals`."""
+    some = of_areas + _LEAST_MEAN
+    parts: FloatArray = some / np.repeat(np.add.reduceat(some, first_child[:-1]), np.diff(first_child))
+    return parts
 
 
 def stratum_of(means: FloatArray) -> IntArray:
@@ -192,23 +228,58 @@ def stratum_of(means: FloatArray) -> IntArray:
     return np.clip(octaves, _LOWEST, _LOWEST + STRATA - 1).astype(np.int64) - _LOWEST
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelPrior:
+    """What cells of a level may count before their own estimates are looked at.
+
+    Attributes:
+        weights: of mixtures, as `fitted` returns them; none where the level has too few cells to fit them.
+        of_areas: M, of the areas of the refined axis, float64, shape (areas,), records.
+    """
+
+    weights: FloatArray
+    of_areas: FloatArray
+
+    def of_cells(self, families: Families, areas: IntArray, within: BoolArray) -> tuple[FloatArray, IntArray]:
+        """Return prior means and strata of the cells of some families, shape (cells,), given their areas, and which are within one area."""
+        totals = families.totals.astype(np.float64)
+        means = prior_means(totals, families.sizes, families.first, self.of_areas[areas])
+        return means, stratum_of(means) + STRATA * within
+
+
 def fitted(sample: Sample) -> FloatArray:
     """Return the prior under which the estimates of a level are likely: the mixture weights of every stratum.
 
-    Strata that stand for few cells take the weights of the stratum below, or of the lowest that has enough. The result depends on
-    the sample and its order alone.
+    Strata that stand for few cells take the weights of the stratum below, or of the lowest that has enough. Cells within one area have
+    the weights of the others unless they are far more likely by their own. The result depends on the sample and its order alone.
 
     Args:
-        sample: cells of the level, at least one.
+        sample: cells of the level, at least one that is not within one area.
     Returns:
-        float64, shape (strata, 2 + ratios): of nothing, of each multiple of the mean, and of all; each row sums to 1.
+        float64, shape (2 · strata, 2 + ratios): of nothing, of each multiple of the mean, and of all; each row sums to 1. Strata of cells
+        within one area are the second half.
     """
+    others, within = _fitted_alone(sample[~sample.within]), sample[sample.within]
+    if not len(within.values):
+        return np.concatenate((others, others))
+    own, stratum, likelihood = _fitted_alone(within), stratum_of(within.means), _likelihood(within)
+    gain = _log_likelihood(likelihood, own[stratum]) - _log_likelihood(likelihood, others[stratum])
+    return np.concatenate((others, own if gain > _LEAST_GAIN else others))
+
+
+def _fitted_alone(sample: Sample) -> FloatArray:
+    """Return the weights of all strata of cells of one kind, shape (strata, 2 + ratios)."""
     stratum = _merged(stratum_of(sample.means), sample.stand_for)
-    weights = np.zeros((STRATA, 2 + len(RATIOS)))
     there = np.unique(stratum)
-    for one in there:
-        weights[one] = _weights(sample[np.flatnonzero(stratum == one)])
-    nearest = there[np.maximum(np.searchsorted(there, np.arange(STRATA), side="right") - 1, 0)]
+    cells = [sample[np.flatnonzero(stratum == one)] for one in there]
+    likelihoods = [_likelihood(of) for of in cells]
+    likely = [
+        sum(_log_likelihood(of, begin, some.stand_for) for of, some in zip(likelihoods, cells, strict=True))
+        for begin in _BEGINNINGS
+    ]
+    begin = _BEGINNINGS[int(np.argmax(likely))]
+    weights = np.array([_weights(of, begin, some.stand_for) for of, some in zip(likelihoods, cells, strict=True)])
+    nearest = np.maximum(np.searchsorted(there, np.arange(STRATA), side="right") - 1, 0)
     of_strata: FloatArray = weights[nearest]
     return of_strata
 
@@ -225,12 +296,13 @@ def _merged(stratum: IntArray, stand_for: FloatArray) -> IntArray:
     return merged
 
 
-def _weights(sample: Sample) -> FloatArray:
-    """Return the weights of one stratum, shape (2 + ratios,)."""
-    likelihood = _likelihood(sample)
-    weights = np.full(likelihood.shape[1], (1 - _OF_NOTHING - _OF_ALL) / len(RATIOS))
-    weights[0], weights[-1] = _OF_NOTHING, _OF_ALL
-    of_cells = sample.stand_for / sample.stand_for.sum()
+def _log_likelihood(likelihood: FloatArray, weights: FloatArray, stand_for: FloatArray | float = 1.0) -> float:
+    return float((stand_for * np.log((likelihood * weights).sum(axis=1))).sum())
+
+
+def _weights(likelihood: FloatArray, begin: FloatArray, stand_for: FloatArray) -> FloatArray:
+    """Return the weights of one stratum, shape (2 + ratios,), by EM from those to begin with."""
+    weights, of_cells = begin, stand_for / stand_for.sum()
     for _ in range(_ROUNDS):  # by plain sums: a product of matrices depends on the threads that share it
         explained = of_cells / (likelihood * weights).sum(axis=1)
         weights = weights * (likelihood * explained[:, None]).sum(axis=0) + _LEAST_WEIGHT

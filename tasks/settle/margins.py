@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tasks.optimize.euclidean import nearest_in_euclid
-from tasks.optimize.reconcile import NodeEstimates, combined, measured, rounded
+from tasks.optimize.reconcile import NodeEstimates, combined, rounded
 from tasks.tree.axis import Axis, FloatArray, IntArray
 
 
@@ -29,22 +29,32 @@ def settle_axis(
     Source:
         Hay, Rastogi, Miklau and Suciu (2010) for the estimates.
     """
-    levels, estimates = sorted(noisy), dict[int, NodeEstimates]()
-    below: NodeEstimates | None = None
-    for level in reversed(levels):
-        counts, variance = noisy[level]
-        own = combined(counts, variance, below) if below else measured(counts, variance)
-        estimates[level] = own
-        if level > levels[0]:
-            starts = axis.first_descendants(levels[levels.index(level) - 1], level)[:-1]
-            below = NodeEstimates(np.add.reduceat(own.values, starts), np.add.reduceat(own.variances, starts))
-    above = max(fixed)
+    estimates, above = totals_of_axis(axis, noisy), max(fixed)
     totals, settled = fixed[above], dict[int, IntArray]()
-    for level in levels:
+    for level in sorted(noisy):
         first = axis.first_descendants(above, level)
         totals = settled[level] = nearest_in_euclid(rounded(estimates[level]), first, totals)
         above = level
     return settled
+
+
+def totals_of_axis(axis: Axis, noisy: Mapping[int, tuple[IntArray, float]]) -> dict[int, NodeEstimates]:
+    """Return estimates of the totals of an axis, by axis level, from the finest measured one up to 1: each from what is measured of it and below.
+
+    Args:
+        noisy: by axis level, as in `settle_axis`.
+    """
+    estimates = dict[int, NodeEstimates]()
+    below: NodeEstimates | None = None
+    for level in reversed(range(1, max(noisy, default=0) + 1)):
+        if below:
+            starts = axis.first_child[level][:-1]
+            below = NodeEstimates(np.add.reduceat(below.values, starts), np.add.reduceat(below.variances, starts))
+        if level in noisy:
+            below = combined(*noisy[level], below)
+        if below:
+            estimates[level] = below
+    return estimates
 
 
 _MOST_TURNS = 200  # of areas and families

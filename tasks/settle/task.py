@@ -18,7 +18,7 @@ from tasks.settle.controlled import round_controlled
 from tasks.settle.margins import balanced, settle_axis, share_out, swapped
 from tasks.settle.newton_step import cells_factored
 from tasks.settle.overlapping import Grouping, settle_overlapping
-from tasks.settle.priors import leaves_by_priors
+from tasks.settle.priors import Noisy, leaves_by_priors
 from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, joined
 from tasks.tree.job import Job
@@ -104,13 +104,25 @@ def _by_priors(
     noises = {number: noise_of(job.record.release.parts[number]) for number in (*labels, finest)}
     variances = {number: noise.variance if noise else 0.0 for number, noise in noises.items()}
     noisy = {level: (job.all_noisy(level), variances[level]) for level in noises if level <= finest}
-    leaves = leaves_by_priors(job.tree, noisy, finish)
+    leaves = leaves_by_priors(job.tree, noisy, finish, _margins(job, variances))
     groupings = []
     for number, cell in labels.items():
         sums = np.bincount(cell, leaves, len(noisy[number][0])) if number <= finest else job.all_noisy(number)
         weight = 1 / variances[number] if variances[number] else np.inf
         groupings.append(Grouping(cell, sums.astype(np.float64), weight))
     return leaves.astype(np.float64), 1 / variances[finest], groupings
+
+
+def _margins(job: Job, variances: Mapping[int, float]) -> Mapping[int, Noisy]:
+    """Return what is measured of the totals of single axes beside the tree, by axis and axis level, given σ² of levels and views."""
+    margins = dict[int, dict[int, tuple[IntArray, float]]]()
+    for number, variance in variances.items():
+        view = job.view(number)
+        refined = [(axis, own) for axis, own in enumerate(view.axis_levels) if own]
+        if number > job.record.finest and len(refined) == 1 and not view.derived:
+            [(axis, own)] = refined
+            margins.setdefault(axis, {})[own] = job.all_noisy(number), variance
+    return margins
 
 
 def _labels(job: Job, number: int) -> NDArray[np.int32]:

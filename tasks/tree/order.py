@@ -213,6 +213,18 @@ def flows_within(tree: Tree, level: int) -> Callable[[Sequence[AreaArray]], Bool
     return within
 
 
+def innermost(tree: Tree, level: int) -> Callable[[Sequence[AreaArray]], BoolArray]:
+    """Return a function that tells which cells of a level (> 0) stay within an area of that level, where their siblings leave it.
+
+    Such cells count trips within one area, and the end that is refined at this level is no finer there than the other. It takes areas as
+    `flows_within` does.
+    """
+    axis, reached = tree.steps[level - 1], tree.axis_levels(level)
+    if tree.ends and axis in tree.ends and reached[axis] == min(reached[end] for end in tree.ends):
+        return flows_within(tree, level)
+    return lambda areas: np.zeros(len(areas[0]), dtype=bool)
+
+
 def twins_of(tree: Tree) -> list[list[int]]:
     """Return, for each level that both ends have in common, the number at the destination of each area of the origin; -1 where it is not there."""
     origin, destination = (tree.axes[end] for end in tree.ends) if tree.ends else (None, None)

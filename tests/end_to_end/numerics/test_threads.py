@@ -14,7 +14,7 @@ random = np.random.default_rng(5)
 cells = 20_000
 true = np.where(random.random(cells) < 0.7, 0, random.pareto(1, cells) * 9)
 means, totals = random.gamma(0.4, 20, cells) + 1e-3, np.full(cells, 5000.0)
-sample = Sample(true + random.normal(0, 6, cells), np.full(cells, 36.0), means, totals, np.ones(cells))
+sample = Sample(true + random.normal(0, 6, cells), np.full(cells, 36.0), means, totals, np.ones(cells), random.random(cells) < 0.1)
 print(hashlib.sha256(fitted(sample).tobytes()).hexdigest())
 """
 

@@ -38,8 +38,8 @@ def survey(tmp_path):
 
 
 def test_all_leaves_at_once_are_those_of_a_walk_that_measures_every_cell(survey):
-    """The same noisy counts give the same leaves, level by level in branches or the whole tree in memory."""
-    _, _, trial = try_spec(survey("inftda_shrunk", measure="all"), noise_of(4))
+    """The same noisy counts give the same leaves, level by level in branches or the whole tree in memory; what zones count in all brings them nearer."""
+    _, table, trial = try_spec(survey("inftda_shrunk", measure="all"), noise_of(4))
     tree, job, noisy, nodes = trial.job.tree, trial.job, {}, root_of(trial.job.tree, 0)
     for terms in job.record.release.levels:
         counts = np.zeros(tree.sizes(terms.level), dtype=np.int64)
@@ -52,10 +52,17 @@ def test_all_leaves_at_once_are_those_of_a_walk_that_measures_every_cell(survey)
     found = leaves_by_priors(tree, noisy, MECHANISMS["inftda_shrunk"].finish)
     assert found.tolist() == sums_of_leaves(Partition(tree, level_view(tree, tree.depth)), leaves).tolist()
     assert len(leaves) > 300
+    truth = table.levels[-1]
+    true = np.zeros(found.shape, dtype=np.int64)
+    true[np.ravel_multi_index(truth.areas, tree.sizes(tree.depth))] = truth.true_counts
+    totals = [np.bincount(of, truth.true_counts, ZONES).astype(np.int64) for of in truth.areas]
+    margins = {axis: {2: (of, 1.0)} for axis, of in enumerate(totals)}
+    nearer = leaves_by_priors(tree, noisy, MECHANISMS["inftda_shrunk"].finish, margins)
+    assert abs(nearer - true).sum() < 0.9 * abs(found - true).sum()
 
 
 def test_priors_with_views_bring_leaves_nearer_and_no_view_further(survey):
-    """Over three releases leaves miss by a tenth less in all than where they are settled as measured, and levels and views by no more."""
+    """Over three releases leaves miss by three tenths less in all than where they are settled as measured, and levels and views by no more."""
     missed = {}
     for mechanism in ("inftda_shrunk", "inftda_reconciled"):
         for seed in range(3):
@@ -67,5 +74,5 @@ def test_priors_with_views_bring_leaves_nearer_and_no_view_further(survey):
                 sums = missed.setdefault(terms.level, {}).setdefault(mechanism, [])
                 sums.append(abs(job.counts(terms.level) - true).sum())
     ratios = {number: sum(of["inftda_shrunk"]) / max(sum(of["inftda_reconciled"]), 1) for number, of in missed.items()}
-    assert ratios[4] < 0.9
+    assert ratios[4] < 0.7
     assert max(ratios.values()) < 1.15

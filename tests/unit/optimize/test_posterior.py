@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 import tasks.optimize.posterior
 from tasks.optimize.posterior import shared_out
-from tasks.optimize.prior import RATIOS, SPREAD, STRATA, families_with
+from tasks.optimize.prior import RATIOS, SPREAD, STRATA, families_with, stratum_of
 from tasks.optimize.reconcile import NodeEstimates
 
 SPARSE = np.concatenate(([0.6], np.full(len(RATIOS), 0.35 / len(RATIOS)), [0.05]))
@@ -40,16 +40,19 @@ def test_counts_add_up_and_none_is_below_zero(problem, weights):
     """Each family has whole counts, none below zero, that add up to its total."""
     # They are the same one family at a time, and in blocks of a few cells.
     families, means = problem
-    counts = shared_out(families, means, prior(weights))
+    counts = shared_out(families, means, stratum_of(means), prior(weights))
     assert counts.dtype == np.int64
     assert (counts >= 0).all()
     assert np.add.reduceat(counts, families.first[:-1]).tolist() == families.totals.tolist()
     ends = list(pairwise(families.first.tolist()))
-    alone = [shared_out(families[n : n + 1], means[a:b], prior(weights)) for n, (a, b) in enumerate(ends)]
+    alone = [
+        shared_out(families[n : n + 1], means[a:b], stratum_of(means[a:b]), prior(weights))
+        for n, (a, b) in enumerate(ends)
+    ]
     assert counts.tolist() == np.concatenate(alone).tolist()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks.optimize.posterior, "_BLOCK", 7)  # so that wide families come in parts
-        assert shared_out(families, means, prior(weights)).tolist() == counts.tolist()
+        assert shared_out(families, means, stratum_of(means), prior(weights)).tolist() == counts.tolist()
 
 
 def posterior(families, means, weights, most):
@@ -78,7 +81,7 @@ def test_no_other_way_to_share_out_has_a_much_smaller_expected_error(weights, se
     errors = chances @ np.abs(np.arange(total + 1)[:, None] - np.arange(total + 1))  # of each cell, by its count
     ways = [way for way in product(range(total + 1), repeat=3) if sum(way) == total]
     least = min(sum(errors[cell, count] for cell, count in enumerate(way)) for way in ways)
-    counts = shared_out(families, means, prior(weights))
+    counts = shared_out(families, means, stratum_of(means), prior(weights))
     assert sum(errors[cell, count] for cell, count in enumerate(counts)) <= least * 1.03 + 0.3
 
 
@@ -87,7 +90,8 @@ def test_what_is_beyond_every_quantile_is_shared_out_too():
     families = families_with(NodeEstimates(np.zeros(5), np.full(5, 1.0)), np.array([0, 5]), np.array([1]))
     nothing = np.zeros(2 + len(RATIOS))
     nothing[0] = 1.0
-    counts = shared_out(families, np.array([0.1, 0.1, 5.0, 0.1, 0.1]), np.tile(nothing, (STRATA, 1)))
+    means = np.array([0.1, 0.1, 5.0, 0.1, 0.1])
+    counts = shared_out(families, means, stratum_of(means), prior(nothing))
     assert counts.tolist() == [0, 0, 1, 0, 0]
 
 

@@ -1,5 +1,6 @@
 """Totals of areas, the prior's means and weights on made-up levels, and what is learnt of a level however it is divided."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +17,8 @@ CELLS, DEVIATION = 4_000, 3.0
 def sample(true, means, totals):
     """Return cells with noise of 3 records."""
     noise = np.random.default_rng(4).normal(0, DEVIATION, len(true))
-    return prior.Sample(true + noise, np.full(len(true), DEVIATION**2), means, totals, np.ones(len(true)))
+    within = np.zeros(len(true), dtype=bool)
+    return prior.Sample(true + noise, np.full(len(true), DEVIATION**2), means, totals, np.ones(len(true)), within)
 
 
 def test_means_follow_the_totals_of_areas():
@@ -51,7 +53,7 @@ def test_cells_count_for_as_many_as_they_stand_for():
     level = sample(true, means, totals)
     tenfold = np.tile([9.0, 1.0], 200)
     repeated = level[np.repeat(np.arange(400), tenfold.astype(int))]
-    weighted = prior.Sample(level.values, level.variances, level.means, level.totals, tenfold)
+    weighted = replace(level, stand_for=tenfold)
     assert np.allclose(prior.fitted(weighted), prior.fitted(repeated))
 
 
@@ -61,6 +63,16 @@ def test_strata_with_few_cells_take_the_prior_of_the_one_below():
     weights = prior.fitted(sample(np.zeros(CELLS + 10), means, np.full(CELLS + 10, 9000.0)))
     assert np.allclose(weights, weights[0])
     assert np.allclose(weights.sum(axis=1), 1)
+
+
+def test_cells_within_one_area_have_a_prior_of_their_own():
+    """Where they are eight times the mean and others are it, each kind learns that; where they are like others, they have the same."""
+    within, means, totals = np.arange(2 * CELLS) < CELLS, np.full(2 * CELLS, 10.0), np.full(2 * CELLS, 500.0)
+    stratum, off = int(prior.stratum_of(means)[0]), np.log(prior.RATIOS)
+    apart = replace(sample(np.where(within, 80.0, 10.0), means, totals), within=within)
+    for weights, times in zip(np.split(prior.fitted(apart), 2), (1, 8), strict=True):
+        assert weights[stratum, 1:-1][abs(off - np.log(times)) < 0.6].sum() > 0.9
+    assert np.array_equal(*np.split(prior.fitted(replace(sample(means, means, totals), within=within)), 2))
 
 
 FIRST = np.array([0, 4, 8])
@@ -90,14 +102,15 @@ def level(seed, number):
     totals = (random.pareto(0.5, number) * 20).astype(np.int64) + 1
     estimates = NodeEstimates(random.normal(3, 9, cells), random.uniform(1, 9, cells))
     families = prior.families_with(estimates, np.concatenate(([0], np.cumsum(sizes))), totals)
-    areas = random.integers(0, AREAS, cells)
-    return families, areas, shrink_statistics.hashed_names([np.arange(number), random.integers(0, 9, number)])
+    areas, within = random.integers(0, AREAS, cells), np.zeros(cells, dtype=bool)
+    within[families.first[:-1][::3]] = True  # of every third family
+    return families, areas, within, shrink_statistics.hashed_names([np.arange(number), random.integers(0, 9, number)])
 
 
-def of(families, areas, names, some):
+def of(families, areas, within, names, some):
     """Return what is learnt of some of the families."""
     cells = slice(families.first[some.start], families.first[some.stop])
-    return shrink_statistics.statistics_of(families[some], areas[cells], names[some], AREAS)
+    return shrink_statistics.statistics_of(families[some], areas[cells], within[cells], names[some], AREAS)
 
 
 def listed(learnt):
@@ -111,27 +124,28 @@ def listed(learnt):
 def test_how_families_are_divided_and_in_what_order_changes_nothing(sampled, seed, cuts, random):
     """Parts of a level, in any order and joined step by step, come to the very numbers of the whole, and survive being written."""
     # So they do where most families are left out, and some of the cells of the others.
-    families, areas, names = level(seed, 600)
+    families, areas, within, names = level(seed, 600)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shrink_statistics, "_SAMPLED", sampled)
-        whole = of(families, areas, names, slice(0, 600))
+        whole = of(families, areas, within, names, slice(0, 600))
         ends = sorted({0, *cuts, 600})
-        parts = [of(families, areas, names, slice(*pair)) for pair in pairwise(ends)]
+        parts = [of(families, areas, within, names, slice(*pair)) for pair in pairwise(ends)]
         random.shuffle(parts)
         learnt = shrink_statistics.nothing_learnt(AREAS)
         for part in parts:
             learnt = shrink_statistics.joined_statistics([learnt, part])
         assert listed(learnt) == listed(shrink_statistics.joined_statistics(parts)) == listed(whole)
-        for written in (whole, learnt, of(families, areas, names, slice(0, 0))):
+        for written in (whole, learnt, of(families, areas, within, names, slice(0, 0))):
             assert listed(shrink_statistics.statistics_from(written.columns())) == listed(written)
 
 
 def test_sums_and_cells_are_those_of_all_families():
-    """Sums are of all cells of an area, to a thousandth; each stratum's cells are counted, sampled or not, and stood for."""
-    families, areas, names = level(3, 3_000)
-    learnt = of(families, areas, names, slice(0, 3_000))
+    """Sums are of all cells of an area, to a thousandth; each stratum's cells are counted, sampled or not, and stood for once."""
+    families, areas, within, names = level(3, 3_000)
+    learnt = of(families, areas, within, names, slice(0, 3_000))
     assert np.allclose(learnt.values, np.bincount(areas, families.values, AREAS), atol=families.first[-1] / 2**11)
-    assert learnt.cells.sum() == families.first[-1]
-    sample = shrink_statistics.sample_of(learnt, np.ones(AREAS))
+    assert [of.sum() for of in np.split(learnt.cells, 2)] == [families.first[-1], 1_000]
+    sample = shrink_statistics.sample_of(learnt, np.ones(AREAS), np.array([0, AREAS]))
     assert len(sample.values) < families.first[-1]
-    assert np.isclose(sample.stand_for.sum(), families.first[-1])
+    in_half = [sample.stand_for[sample.within == kind].sum() for kind in (False, True)]
+    assert in_half == pytest.approx([families.first[-1] - 1_000, 1_000], rel=0.01)

@@ -22,7 +22,7 @@ from tasks.tree.frontier import (
     keep_positive,
     locate,
 )
-from tasks.tree.order import Tree, alternate
+from tasks.tree.order import Tree, alternate, innermost
 from tasks.tree.true_tree import TrueFamilies, TrueLevel, grow, true_counts_of
 from tasks.work import capacity
 
@@ -73,6 +73,19 @@ def test_an_axis_is_that_of_its_paths(axis_of, codebooks, data):
         areas = np.arange(axis.areas(level))
         assert axis.parent[level].tolist() == np.repeat(areas, children).tolist()
         assert axis.children_of(level, areas[::-1]).tolist() == children[::-1].tolist()
+
+
+@given(data=st.data())
+def test_cells_within_one_area_are_told_apart_from_their_siblings(axis_of, codebooks, data):
+    """Where both ends have reached one level, the cells in which they are the same area; elsewhere, and between features, none."""
+    axis = axis_of("place", data.draw(codebooks))
+    ends = tuple(replace(axis, name=end, role=end) for end in ("origin", "destination"))
+    tree = Tree(ends, alternate((axis.depth, axis.depth), 1))
+    for level in range(1, tree.depth + 1):
+        areas, (one, other) = [of.ravel() for of in np.indices(tree.sizes(level))], tree.axis_levels(level)
+        expected = (areas[0] == areas[1]) & (one == other)
+        assert innermost(tree, level)(areas).tolist() == expected.tolist()
+        assert not innermost(replace(tree, axes=(axis, axis)), level)(areas).any()
 
 
 @given(depths=st.lists(st.integers(1, 6), min_size=1, max_size=4), data=st.data())
