@@ -239,6 +239,11 @@ class Mechanism:
         return finish if isinstance(finish, Shrink) else None
 
     @property
+    def follows_priors(self) -> bool:
+        """Whether priors count its leaves, with views or without."""
+        return self.shrinks is not None or (isinstance(self.finish, Together) and self.finish.by_priors is not None)
+
+    @property
     def _finish_of_tree(self) -> Any:
         return self.finish.second_pass if isinstance(self.finish, Calibrate) else self.finish
 

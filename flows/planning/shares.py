@@ -92,7 +92,8 @@ def _shares_of_scheme(scheme: Scheme, by_rule: Mapping[int, Fraction] | None = N
         exact = "it holds everything in one cell, which is published exactly"
         held = "release.views: margins leaves it out, since it has the cells of the total, the leaves or a finer level"
         raise wrong_key("privacy.split", f"must not name {name}: {exact if name in scheme.names.values() else held}.")
-    of_tree = _decimal(weights[rest]) if rest in weights else Fraction(1 if rest == LEAVES else max(1, len(views)) * 4)
+    most = max(1, len(views), len(levels) if scheme.mechanism.follows_priors else 0)
+    of_tree = _decimal(weights[rest]) if rest in weights else Fraction(1 if rest == LEAVES else most * 4)
     if rest == LEAVES and not isinstance(split, dict | str):
         raise wrong_key(
             "privacy.split", f"must be uniform, {{view: weight}} or minimise with mechanism {scheme.mechanism.name}."

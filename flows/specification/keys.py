@@ -21,6 +21,7 @@ from flows.specification.sections.views import (
     LEAVES,
     MARGINS,
     NOT_OF_CODES,
+    ONE_WAY,
     TREE,
     VIEW_TAGS,
     DerivedKeys,
@@ -30,6 +31,7 @@ from flows.specification.sections.views import (
     faults_of_views,
     faults_of_weights,
     margin_views,
+    one_way_views,
     tables_beside_levels,
 )
 from storage.machine.files import is_file_name
@@ -299,6 +301,8 @@ class Spec(Keys):
             return tables_beside_levels(self.release.grid, self.released_levels, self.flat_features)
         if self.release.views == MARGINS:
             return margin_views(self.released_levels, self.flat_features)
+        if self.release.views == ONE_WAY:
+            return one_way_views(self.released_levels, self.flat_features)
         if self.release.views == ATTRIBUTES:
             return attribute_views(self.released_levels, self.flat_features, ENDS if self.has_ends else ())
         return dict(self.release.views or {}) if not isinstance(self.release.views, str) else {}

@@ -69,6 +69,7 @@ ROWS = {
     "unbiased tree with views": ("unbiased_tree", "gaussian", "add_remove", 1, "one", "none", "people"),
     "trips by mode without bias": ("unbiased_tree", "gaussian", "add_remove", 1, "one", "both", "trips by mode"),
     "ranges of three": ("optimal_ranges", "gaussian", "substitution", 3, "none", "none", "people"),
+    "trips by priors with a view": ("inftda_shrunk", "gaussian", "substitution", 1, "one", "both", "trips"),
 }
 FAMILIES = [
     *list(ROWS)[:14],

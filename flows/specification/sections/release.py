@@ -58,8 +58,8 @@ class ReleaseKeys(Keys):
             Must be given for trips without features, for both ends.
         group_sizes: How many groups of each size there are, in every region, with each value of their attributes. Must be given for group sizes.
         views: Groupings beside the tree that are measured too, or for group sizes are sums, {name: {axis: level}}. An axis that is left out is summed over;
-            a derived column counts as an axis. `margins` stands for the totals of every axis at every level. `attributes`
-            stands for these and, for trips, the totals by each attribute in the coarsest areas of each end and by pairs of up to
+            a derived column counts as an axis. `margins` stands for the totals of every axis at every level, `one_way` for
+            those at the finest levels. `attributes` stands for `margins` and, for trips, the totals by each attribute in the coarsest areas of each end and by pairs of up to
             three attributes, as far as they have room; it is what trips with features have where order and views are left out. `none` is no views.
         csv: true to also publish the finest level as CSV, every_level for every level, false for none. If left out, the
             finest level is published as CSV if formats lists csv; without formats, if it has at most five million rows.

@@ -55,7 +55,7 @@ def tables_beside_levels(
     return {"_by_".join(column_name(axis, level, flat) for axis, level in view.items()): view for view in views}
 
 
-MARGINS, ATTRIBUTES, NO_VIEWS = "margins", "attributes", "none"
+MARGINS, ONE_WAY, ATTRIBUTES, NO_VIEWS = "margins", "one_way", "attributes", "none"
 _MOST_PAIRED = 3  # attributes of which all pairs are views by default
 
 LEAVES, TREE = "leaves", "tree"  # what `privacy.split` calls what is measured beside views
@@ -64,7 +64,7 @@ LEAVES, TREE = "leaves", "tree"  # what `privacy.split` calls what is measured b
 _BY_RULE, _BY_NAME = "<by rule>", "<by view>"
 VIEW_TAGS = {_BY_RULE, _BY_NAME}
 
-_RESERVED = {LEAVES, TREE, MARGINS, ATTRIBUTES, NO_VIEWS, "finest", "geometric", "minimise", "uniform"}
+_RESERVED = {LEAVES, TREE, MARGINS, ONE_WAY, ATTRIBUTES, NO_VIEWS, "finest", "geometric", "minimise", "uniform"}
 NOT_OF_CODES = (*NUMBERS, SIGNAL, NOISY, VARIANCE)  # columns of published tables that no axis may have
 _FORM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
@@ -88,7 +88,7 @@ def _one_column(value: object) -> object:
 
 
 Views = Annotated[
-    Annotated[Literal["margins", "attributes", "none"], Tag(_BY_RULE)]
+    Annotated[Literal["margins", "one_way", "attributes", "none"], Tag(_BY_RULE)]
     | Annotated[dict[str, Annotated[dict[str, str], BeforeValidator(_one_column)]], Field(min_length=1), Tag(_BY_NAME)],
     Discriminator(lambda value: _BY_RULE if isinstance(value, str) else _BY_NAME),
 ]
@@ -97,6 +97,11 @@ Views = Annotated[
 def margin_views(levels: Mapping[str, Sequence[str]], flat: frozenset[str]) -> dict[str, dict[str, str]]:
     """Return the views that `views: margins` stands for: the totals of every axis at every level, named as their columns."""
     return {column_name(axis, level, flat): {axis: level} for axis, names in levels.items() for level in names}
+
+
+def one_way_views(levels: Mapping[str, Sequence[str]], flat: frozenset[str]) -> dict[str, dict[str, str]]:
+    """Return the views that `views: one_way` stands for: the totals of every axis at its finest level, named as their columns."""
+    return margin_views({axis: names[-1:] for axis, names in levels.items()}, flat)
 
 
 def attribute_views(

@@ -31,6 +31,7 @@ def survey(tmp_path):
         axes = {"hierarchy": {"from": codebook, "to": codebook}, "budget": {"epsilon": 100.0, "delta": 1e-3}}
         release = {"release": {"order": order} | ({"views": views} if views else {})}
         unit = {"privacy": SPEC["privacy"] | {"unit": "one trip", "neighbours": "add_remove", "epsilon": 1.0}}
+        unit["privacy"] |= {"split": {"tree": 16}} if views else {}  # the same shares for each mechanism
         table = {"input": {"table": "trips.csv", "features": ["from", "to"]}}
         return spec_in(tmp_path, own | axes | release | unit | table | keys)
 

@@ -92,6 +92,14 @@ def test_margins_leave_out_what_others_hold(town):
         town.plan(**keys, privacy__split={"to_country": 2})
 
 
+def test_one_way_views_are_the_finest_totals_and_cost_little_beside_priors(town):
+    """Each costs a quarter of what a level does where priors count the leaves; elsewhere both cost a quarter of what five levels do."""
+    for mechanism, part in (("inftda_shrunk", Fraction(1, 4)), ("inftda_reconciled", Fraction(5, 8))):
+        plan = town.plan(mechanism=mechanism, release__views="one_way", derived=None)
+        assert [terms.name for terms in plan.named_views] == ["from_zone", "to_zone"]
+        assert [of / plan.scheme.allocation.shares[0] for of in plan.scheme.allocation.shares] == [*[1] * 5, part, part]
+
+
 def test_a_view_of_one_cell_is_measured_once_or_public(town):
     """Everything in one cell is measured once under add_remove, and under substitution it is exact and costs nothing."""
     views = {"total": {}, "living": {"from": "zone"}}
