@@ -12,7 +12,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import flows.planning.compatibility
-import tasks.optimize.shrink
+import tasks.optimize.shrink_statistics
 import tasks.tree.branches
 from flows.answers.verify import verify_answer
 from flows.api import open_release
@@ -38,7 +38,7 @@ from tests.support.spec import spec_in
 @pytest.fixture(autouse=True)
 def _every_level_has_a_prior(monkeypatch):
     """Let a prior be fitted to a level of any size."""
-    monkeypatch.setattr(tasks.optimize.shrink, "FEWEST", 1)
+    monkeypatch.setattr(tasks.optimize.shrink_statistics, "FEWEST", 1)
 
 
 @contextmanager
