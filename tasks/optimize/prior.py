@@ -153,9 +153,11 @@ def _beginning(nothing: float, spread: float) -> FloatArray:
     return np.concatenate(([nothing], (1 - nothing - _OF_ALL) * of_ratios / of_ratios.sum(), [_OF_ALL]))
 
 
-# half on nothing, and all multiples alike; or lognormal multiples
+# half on nothing, and all multiples alike; or lognormal multiples. Those with more on nothing are never begun with: where they are the likeliest
+# the level is sparse, and the first ones are better
+_OF_NOTHING = 0.5
 _BEGINNINGS = [
-    np.concatenate(([0.5], np.full(len(RATIOS), 0.48 / len(RATIOS)), [_OF_ALL])),
+    np.concatenate(([_OF_NOTHING], np.full(len(RATIOS), (1 - _OF_NOTHING - _OF_ALL) / len(RATIOS)), [_OF_ALL])),
     *(_beginning(nothing, spread) for nothing in (0.02, 0.3, 0.6, 0.9) for spread in (0.5, 1.0, 1.5, 2.2)),
 ]
 
@@ -278,6 +280,7 @@ def _fitted_alone(sample: Sample) -> FloatArray:
         for begin in _BEGINNINGS
     ]
     begin = _BEGINNINGS[int(np.argmax(likely))]
+    begin = _BEGINNINGS[0] if begin[0] > _OF_NOTHING else begin
     weights = np.array([_weights(of, begin, some.stand_for) for of, some in zip(likelihoods, cells, strict=True)])
     nearest = np.maximum(np.searchsorted(there, np.arange(STRATA), side="right") - 1, 0)
     of_strata: FloatArray = weights[nearest]
