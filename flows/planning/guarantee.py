@@ -179,7 +179,7 @@ def holds_together(charges: Sequence[Charge], accountants: Collection[str], epsi
         accountants: of its releases. Privacy loss distributions are used only if they are the accountant of all releases, and
             each unit moves at most two counts of a level, by one each.
     """
-    charges = [charge for charge in charges if not charge.is_paid_before]
+    charges = [charge for charge in charges if not (charge.is_paid_before and _is_in_rho(charge))]
     only = [charge for charge in charges if not _is_in_rho(charge)]
     if any(charge.rho or not charge.epsilon > 0 for charge in only):
         return False
