@@ -184,8 +184,13 @@ class Mechanism:
 
     @property
     def is_dense(self) -> bool:
-        """Whether whole-number combinations of all leaves of an axis are measured."""
+        """Whether whole-number combinations of all leaves of axes are measured."""
         return self.covariance == DENSE
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether all combinations of levels of several axes are measured, or of strategies of some and levels of the others."""
+        return self.covariance == GRID or (self.is_dense and self.cells == "views")
 
     @property
     def covariance(self) -> Covariance:
@@ -219,7 +224,7 @@ class Mechanism:
 
     @property
     def _is_unbiased_with_views(self) -> bool:
-        return isinstance(self.finish, Unbiased) and self.finish.covariance in {GRID, VIEWS}
+        return isinstance(self.finish, Unbiased) and (self.is_grid or self.finish.covariance == VIEWS)
 
     @property
     def chooses_cells(self) -> bool:
@@ -432,6 +437,8 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
         together: whether there are few enough leaves to settle all of it together.
         is_grid: whether the views are the combinations of levels of the axes that are no levels of the tree.
     """
+    if mechanism.is_dense and is_grid:
+        return replace(mechanism, cells="views", most_leaves=MOST_SETTLED)
     if mechanism.finish == Unbiased() and (is_grid or has_views):
         finish = Unbiased(GRID if is_grid else VIEWS)
         return replace(mechanism, cells="views", finish=finish, most_leaves=MOST_SETTLED)

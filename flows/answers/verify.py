@@ -29,7 +29,7 @@ from tasks.pages.explorer.payload import explorer_failures
 from tasks.released.sources.folder import PublishedFolder
 from tasks.sizes.statistics import STATISTICS
 from tasks.tree.ordered import ordered_axes
-from tasks.unbiased.dense import Strategy
+from tasks.unbiased.dense import NO_STRATEGIES, Strategies
 
 _ROUNDED = 1e-9  # relative, of numbers that the manifest rounds to floats
 _SLACK = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
@@ -89,12 +89,12 @@ def _guarantee_failures(folder: Path) -> list[str]:
         return [f"manifest.json: there is no accountant {privacy.accountant}."]
     if privacy.accountant == "pld" and privacy.max_records_per_unit > 1:
         return ["manifest.json: accountant pld needs max_records_per_unit 1."]
-    strategy = PublishedFolder(folder, manifest).strategy
-    if privacy.accountant == "pld" and (strategy is not None or manifest.days):
+    strategies = PublishedFolder(folder, manifest).strategies
+    if privacy.accountant == "pld" and (strategies or manifest.days):
         return ["manifest.json: accountant pld does not know the law of combinations by a strategy."]
     in_rho = [entry for entry in manifest.parts if entry.rho]
     if privacy.distinct is None and any(
-        round(entry.l2_sensitivity**2) < _moved(manifest, entry, strategy).l2_squared for entry in in_rho
+        round(entry.l2_sensitivity**2) < _moved(manifest, entry, strategies).l2_squared for entry in in_rho
     ):
         return ["manifest.json: a unit can move some level further than its l2_sensitivity states."]
     if wrong := _wrong_sigmas(manifest):
@@ -109,7 +109,7 @@ def _guarantee_failures(folder: Path) -> list[str]:
         for entry in manifest.parts
         if entry.rho
     ]
-    if privacy.tau < _least_tau(manifest, law, strategy):
+    if privacy.tau < _least_tau(manifest, law, strategies):
         return [f"manifest.json: its sampler {privacy.sampler} is further from its law than its tau states."]
     if measurements and privacy.tau:
         measurements[0] = replace(measurements[0], tau=Fraction(privacy.tau))
@@ -160,24 +160,25 @@ def _failures_by_map(manifest: Manifest, law: Law) -> list[str]:
     return []
 
 
-def _least_tau(manifest: Manifest, law: Law, strategy: Strategy | None = None) -> float:
+def _least_tau(manifest: Manifest, law: Law, strategies: Strategies = NO_STRATEGIES) -> float:
     """Return the τ of all cells that one unit can touch, by the sampler that a manifest names."""
     sampling = law.samplers.get(manifest.privacy.sampler)
     if sampling is None:
         return math.inf
-    cells = (_moved(manifest, entry, strategy).cells for entry in manifest.parts if entry.rho or entry.epsilon)
+    cells = (_moved(manifest, entry, strategies).cells for entry in manifest.parts if entry.rho or entry.epsilon)
     return float(sampling.tau * sum(cells))
 
 
-def _moved(manifest: Manifest, entry: LevelEntry, strategy: Strategy | None = None) -> Sensitivity:
-    """Return how far one unit moves what was measured of a level or view, by a strategy or not, without a promise of distinct records."""
-    privacy = manifest.privacy
-    if strategy is not None:
+def _moved(manifest: Manifest, entry: LevelEntry, strategies: Strategies = NO_STRATEGIES) -> Sensitivity:
+    """Return how far one unit moves what was measured of a level or view, by strategies or not, without a promise of distinct records."""
+    privacy, rows = manifest.privacy, [of.rows for of in strategies.values()]
+    if rows:
         return combined_sensitivity(
-            strategy.rows,
+            rows,
             privacy.neighbours,
             privacy.max_records_per_unit,
             total_is_public=privacy.exact_records_per_unit,
+            nodes=entry.cells // math.prod(of.shape[1] for of in rows),
         )
     if manifest.counts_groups:
         regions = entry.cells // len(ordered_axes(manifest.spec)[SIZE].codes)

@@ -44,6 +44,9 @@ def show_plan(forecast: "Forecast") -> None:
             f"ranges: the standard deviation of a range is {ranges.mean:,.3g} in the mean of squares and {ranges.worst:,.3g} at most; the mean variance"
             f" is {ranges.gap:.2%} above the bound for any linear mechanism with Gaussian noise"
         )
+    if each := forecast.ranges_beside:
+        shown = [f"{of.mean:,.3g}" + (f" in {place(of.axes) or 'all'}" if len(each) > 1 else "") for of in each]
+        print_line(escaped(f"ranges: the standard deviation of a range, in the mean of squares, is {', '.join(shown)}"))
     if forecast.rows == SIGNAL:
         print_line(
             "rows that stand out: also in tables of their own (signal/), with a remainder row for what they leave of each count above"

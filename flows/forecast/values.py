@@ -1,6 +1,6 @@
 """The forecast of a planned release as a value, what `trellis plan --json` prints, and which cells it would measure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flows.planning.compatibility import most_measured
@@ -213,6 +213,19 @@ class RangesForecast:
     gap: float
 
 
+@dataclass(frozen=True, slots=True)
+class RangesBeside:
+    """How exact ranges of the ordered axes of a grid will be, in an area of a level of each other axis.
+
+    Attributes:
+        axes: the level of each other axis; those left out are summed over.
+        mean: the root of the mean variance of all ranges before rounding, records.
+    """
+
+    axes: Mapping[str, str]
+    mean: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """What a release would protect, cost and be worth.
@@ -228,7 +241,8 @@ class Forecast:
         measure: None where the mechanism has no choice.
         confidence: with which an interval holds the true count.
         is_grid: whether all combinations of levels of the axes are measured; intervals then hold for single cells, not for the rows of a table.
-        ranges: None where no axis is measured for ranges by a strategy.
+        ranges: None where no single axis is measured for ranges by a strategy.
+        ranges_beside: of a grid with ordered axes, by the levels of the others.
         rows: `signal` where the rows that stand out are published in tables of their own too, `all` elsewhere.
         unprotected: what is published exactly, in words.
         unlisted: the axes whose codes no codebook lists.
@@ -266,6 +280,7 @@ class Forecast:
     confidence: float
     is_grid: bool
     ranges: RangesForecast | None
+    ranges_beside: Sequence[RangesBeside]
     rows: PublishedRows
     unprotected: Sequence[str]
     unlisted: Sequence[str]

@@ -361,7 +361,7 @@ def _accountant(scheme: Scheme, epsilon: float) -> Accountant:
             f"privacy.accountant: pld needs max_records_per_unit 1, got {keys.max_records_per_unit}; use zcdp.",
             field="privacy.accountant",
         )
-    if keys.accountant == "pld" and scheme.strategy:
+    if keys.accountant == "pld" and scheme.designs:
         raise SpecError(
             f"privacy.accountant: must be zcdp with mechanism {scheme.mechanism.name}, got pld: one record moves many sums by whole numbers"
             " at once, and the exact law of such a combination of draws is not computed.",

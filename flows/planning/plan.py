@@ -62,6 +62,7 @@ from tasks.laws.days import days_of
 from tasks.mechanisms import AUTO, Mechanism, can_settle_views
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived
+from tasks.unbiased.dense import text_of
 from tasks.words.levels import Axes, place
 from tasks.words.numbers import rounded_up
 
@@ -276,7 +277,7 @@ class Plan:
             records=spec.release.records,
             rows=spec.release.rows,
             formats=spec.release.more_formats,
-            strategy=self.scheme.strategy.text if self.scheme.strategy else "",
+            strategy=text_of(self.scheme.strategies),
             days=self.scheme.days.weights if self.scheme.days else (),
             noisy_counts=self.noisy_counts_asked,
             intervals=Intervals(

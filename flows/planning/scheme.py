@@ -1,9 +1,11 @@
 """What a release measures, without the amount of noise: the tree over its codebooks, and which levels and views have noise."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 from flows.specification.keys import DEFAULT_MECHANISM, Spec
@@ -11,7 +13,7 @@ from flows.specification.rules import wrong_key
 from flows.specification.sections.hierarchy import Ordered
 from flows.specification.sections.privacy import PrivacyKeys
 from flows.specification.sections.run import RunKeys
-from storage.releases.terms import GRID, VIEWS
+from storage.releases.terms import VIEWS
 from storage.tables import ENDS, SIZE
 from tasks.accounting.allocation import Allocation
 from tasks.accounting.sensitivity import (
@@ -34,10 +36,10 @@ from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
 from tasks.tree.views import View, every_level, level_view, lowered
-from tasks.unbiased.dense import Dense, Strategy
+from tasks.unbiased.dense import Strategy
 from tasks.unbiased.deviations import ReleasedCounts, released_counts
+from tasks.unbiased.grid import Grid
 from tasks.unbiased.optimum import Design, gram
-from tasks.unbiased.task import Unbiased
 from tasks.unbiased.workloads import RANGES, mean_and_worst, range_variances
 from tasks.uncertainty.bounds import CONFIDENCE
 from tasks.uncertainty.sources import best_source
@@ -70,7 +72,7 @@ class Scheme:
         rho: what the release costs, where the targets of its split say so; None otherwise.
         views: those that have not the cells of a level.
         names: by the number of a level or view, the name of the view that the spec gives its cells.
-        design: the strategy by which the finest level is measured, of one axis; None where counts are measured.
+        designs: the strategies by which axes are measured at their finest level, by the numbers of the axes; empty where counts are measured.
         days: the factor by which the counts of the days of a series are measured together; None where each release stands alone.
     """
 
@@ -86,18 +88,18 @@ class Scheme:
     rho: Fraction | None = None
     views: tuple[View, ...] = ()
     names: Mapping[int, str] = field(default_factory=dict)
-    design: Design | None = None
+    designs: Mapping[int, Design] = field(default_factory=dict)
     days: Days | None = None
 
     @property
-    def strategy(self) -> Strategy | None:
-        """The strategy of the design, if there is one."""
-        return self.design.strategy if self.design else None
+    def strategies(self) -> dict[int, Strategy]:
+        """The strategies of the designs."""
+        return {axis: of.strategy for axis, of in self.designs.items()}
 
     @property
     def is_grid(self) -> bool:
         """Whether all combinations of levels of several axes are measured."""
-        return self.mechanism.finish == Unbiased(GRID)
+        return self.mechanism.is_grid
 
     def released(self, measured: Sequence[LevelNoise], confidence: float = CONFIDENCE) -> ReleasedCounts:
         """Return what is known of the released counts where every node is measured, given the noise of what is measured."""
@@ -108,15 +110,29 @@ class Scheme:
 
         The gap is by which part the mean variance of the workload exceeds what any linear mechanism with Gaussian noise needs at this ρ.
         """
-        variances = self.released(measured).variances if self.design else None
-        if self.design is None or not isinstance(variances, Dense):
+        if not self.designs or self.is_grid:
             return None
-        mean = float((gram(self.design.workload, len(variances.covariance)) * variances.covariance).sum())
-        of_ranges = mean_and_worst(range_variances(variances.covariance))[RANGES]
+        covariance, [design] = self.released(measured).covariance, self.designs.values()
+        mean = float((gram(design.workload, len(covariance)) * covariance).sum())
+        of_ranges = mean_and_worst(range_variances(covariance))[RANGES]
         of_one = self.sensitivities[0].l2_squared / (
-            self.keys.max_records_per_unit**2 * variances.noise
+            self.keys.max_records_per_unit**2 * measured[0].scale ** 2
         )  # 2ρ of one record
-        return of_ranges.mean**0.5, of_ranges.worst**0.5, mean * of_one / self.design.at_least - 1
+        return of_ranges.mean**0.5, of_ranges.worst**0.5, mean * of_one / design.at_least - 1
+
+    def ranges_beside(self, measured: Sequence[LevelNoise]) -> list[tuple[dict[str, str], float]]:
+        """Return of a grid the root mean variance of all ranges of its ordered axes, records, by the level of each other axis that is not left out."""
+        variances, axes = self.released(measured).variances if self.is_grid else None, self.tree.axes
+        if not isinstance(variances, Grid) or not self.tree.ordered:
+            return []
+        levels = [[None] if axis.is_ordered else [*range(axis.depth + 1)] for axis in axes]
+        return [
+            (
+                {axis.name: axis.level_names[of - 1] for axis, of in zip(axes, at, strict=True) if of},
+                variances.mean_of_ranges(at) ** 0.5,
+            )
+            for at in product(*levels)
+        ]
 
     @property
     def named_views(self) -> list[tuple[str, View]]:
@@ -208,10 +224,16 @@ class Scheme:
             if level > self.tree.depth:
                 return f"same as level {level_alike(self.tree, self.view(level))}, by the codebooks"
             return "published exactly" if level == 0 and self.keys.total_is_public else _SUMS
-        if self.strategy and is_measured:
-            moved = self.keys.neighbours, self.keys.max_records_per_unit
-            return strategy_derivation(*moved, self.sensitivity(level), total_is_public=self.keys.total_is_public)
-        if self.strategy and level >= self.first_measured:
+        if self.designs and is_measured:
+            return strategy_derivation(
+                self.keys.neighbours,
+                self.keys.max_records_per_unit,
+                self.sensitivity(level),
+                total_is_public=self.keys.total_is_public,
+                axes=len(self.designs),
+                nodes=self._nodes(level),
+            )
+        if self.designs and level >= self.first_measured:
             return _SUMS
         if mechanism.is_unbiased and level >= self.first_measured and not is_measured:
             return "not measured by itself: settled from the other levels"
@@ -241,11 +263,20 @@ class Scheme:
         moved, groups = (self.keys.neighbours, self.keys.max_records_per_unit), self.mechanism.of_groups
         if groups:
             return groups.measured.sensitivity(*moved, places_of(self.tree, number))
-        if self.strategy and number == self.tree.depth:
-            return combined_sensitivity(self.strategy.rows, *moved, total_is_public=self.keys.total_is_public)
+        if self.designs and all(
+            self.view(number).axis_levels[axis] == self.tree.axes[axis].depth for axis in self.designs
+        ):
+            rows = [of.rows for of in self.strategies.values()]
+            is_public = self.keys.total_is_public
+            return combined_sensitivity(rows, *moved, total_is_public=is_public, nodes=self._nodes(number))
         distinct = self.most_distinct[number] if self.most_distinct else None
         of_day = sensitivity_of(*moved, distinct, is_root=self.is_root(number))
         return over_days(of_day, self.days.weights, self.keys.neighbours) if self.days else of_day
+
+    def _nodes(self, number: int) -> int:
+        """Return in how many nodes of the axes without a strategy strategies measure the leaves of theirs."""
+        sizes = self.view(number).sizes(self.tree)
+        return math.prod(size for axis, size in enumerate(sizes) if axis not in self.designs)
 
     @property
     def total(self) -> int | None:
@@ -272,7 +303,7 @@ def _released(scheme: Scheme, scales: tuple[float, ...]) -> ReleasedCounts:
         total,
         is_grid=scheme.is_grid,
         has_views=has_views,
-        strategy=scheme.strategy,
+        strategies=scheme.strategies,
     )
 
 

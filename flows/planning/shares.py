@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flows.planning.guarantee import Guarantee
 from flows.planning.scheme import Scheme, measured_scheme
-from flows.planning.splits import TreeSplit, design_of, split_by_rule
+from flows.planning.splits import TreeSplit, designs_of, split_by_rule
 from flows.specification.rules import wrong_key
 from flows.specification.sections.privacy import Finest, Geometric, Minimise, PrivacyKeys
 from flows.specification.sections.views import LEAVES, TREE
@@ -49,7 +49,7 @@ def scheme_of(
     scheme, per_draw = measured_scheme(keys, tree, whole, mechanism, law, views), law.samplers[sampler].tau
     scheme = replace(scheme, days=days)
     if mechanism.is_dense:
-        scheme = replace(scheme, design=design_of(scheme))
+        scheme = replace(scheme, designs=designs_of(scheme))
     by_rule = split_by_rule(scheme) if mechanism.is_unbiased else None
     if by_rule and scheme.names and not scheme.is_grid:
         by_rule = _beside_views(scheme, by_rule)

@@ -21,13 +21,13 @@ from storage.machine.files import beside
 from storage.machine.home import place_of_home
 from storage.tables import column_name
 from tasks.accounting.allocation import shares_of
-from tasks.accounting.sensitivity import joint_part, moves_of
+from tasks.accounting.sensitivity import ADD_REMOVE, joint_part, moves_of
 from tasks.mechanisms import SPLITS
-from tasks.tree.axis import AxisLevels, FloatArray
+from tasks.tree.axis import Axis, AxisLevels, FloatArray
 from tasks.tree.order import Tree
 from tasks.tree.ordered import RANGE
 from tasks.tree.views import every_level
-from tasks.unbiased.dense import Strategy
+from tasks.unbiased.dense import LARGEST_ENTRY, MOST_CODES, Strategy, dense_axes
 from tasks.unbiased.optimum import Design, Ranges, design
 from tasks.unbiased.precisions import (
     cascade,
@@ -63,7 +63,7 @@ def split_by_rule(scheme: Scheme) -> TreeSplit | None:
     Raises:
         SpecError: a target is of no released level, or smaller than rounding alone allows.
     """
-    if scheme.design:
+    if scheme.designs and not scheme.is_grid:
         return TreeSplit((scheme.tree.depth,), (Fraction(1),))
     keys, tree, mechanism, is_either = scheme.keys, scheme.tree, scheme.mechanism, scheme.total is not None
     levels = range(tree.depth + 1)
@@ -96,6 +96,8 @@ def split_by_rule(scheme: Scheme) -> TreeSplit | None:
 def _grid_split(scheme: Scheme, split: object) -> TreeSplit:
     """Return the split of a grid: each table has the product of the precisions that the rule gives to the level of each axis.
 
+    Beside axes that strategies measure, at their finest level alone, the rule for others is the workload of all their nodes.
+
     For a workload these are the best of all such products under add_remove, since cost and mean variance are products too; for targets
     they are those of least cost.
 
@@ -117,7 +119,11 @@ def _grid_split(scheme: Scheme, split: object) -> TreeSplit:
             )
         of_axes = for_targets_of_tables(_variances(split, scheme), sides)
     else:
-        of_rule = (_by_rule(split, side, [1] * (side.depth + 1)) for side in sides)
+        of_rule: Sequence[FloatArray | None]
+        if scheme.designs:
+            of_rule = [_beside_strategies(side, is_dense=axis in scheme.designs) for axis, side in enumerate(sides)]
+        else:
+            of_rule = [_by_rule(split, side, [1] * (side.depth + 1)) for side in sides]
         of_axes = [precisions for precisions in of_rule if precisions is not None]
     if not of_axes:
         raise wrong_key(
@@ -129,6 +135,20 @@ def _grid_split(scheme: Scheme, split: object) -> TreeSplit:
     )
     found = _split_by_precision(products, squares)
     return found._replace(rho=Fraction(twice_rho(products, squares)) / 2) if isinstance(split, Targets) else found
+
+
+def _beside_strategies(side: Tree, *, is_dense: bool) -> FloatArray:
+    """Return the precisions of the levels of an axis: of one with a strategy its leaves alone, of others what is best for nodes.
+
+    Of levels with the same areas the finest is measured, so that all finest areas together are.
+    """
+    found, [axis] = np.zeros(side.depth + 1), side.axes
+    of_nodes = None if is_dense else _by_rule(Workload(workload="nodes"), side, [1] * (side.depth + 1))
+    if of_nodes is None:
+        found[-1] = 1.0
+    else:
+        np.add.at(found, [axis.last_alike(level) for level in range(side.depth + 1)], of_nodes)
+    return found
 
 
 def _by_rule(split: object, tree: Tree, squares: Sequence[int], *, is_either: bool = False) -> FloatArray | None:
@@ -217,21 +237,26 @@ STRATEGIES = "strategies.json"  # in TRELLIS_HOME; it may be deleted
 
 _MOST_STRATEGIES = 64  # of the last ones
 _SECONDS = 1.0  # of what took longer is kept
+_MOST_DENSE = 3  # axes
+_LARGEST_OF_SEVERAL = 2**7  # weight, so that those of three axes multiply to less than 2**22
 
 
-def design_of(scheme: Scheme) -> Design:
-    """Return the strategy of a single ordered axis for the workload of the split; all ranges where the spec names none.
+def designs_of(scheme: Scheme) -> dict[int, Design]:
+    """Return the strategies of ordered axes, by their numbers, for the workload of the split; all ranges where the spec names none.
+
+    Beside other axes a record that moves may leave all ranges of one node, so that strategies are those for records that come and go.
 
     Raises:
-        SpecError: there are several axes, one without an order, or another split than a workload of ranges.
+        SpecError: there are several axes without a grid, none has an order, or another split than a workload of ranges.
     """
-    keys, tree, name = scheme.keys, scheme.tree, scheme.mechanism.name
-    if len(tree.axes) != 1 or not tree.ordered:
+    keys, tree, name, axes = scheme.keys, scheme.tree, scheme.mechanism.name, dense_axes(scheme.tree)
+    if not axes or (len(tree.axes) > 1 and not scheme.is_grid) or len(axes) > _MOST_DENSE:
         which = ", ".join(axis.name for axis in tree.axes)
         raise wrong_key(
             "mechanism",
-            f"{name} needs a single axis, whose codes have an order, got {which}.",
-            hint="Give its codes as {ordered: …}, and leave other axes out; or choose mechanism: unbiased_tree.",
+            f"{name} needs a single axis, whose codes have an order, or a grid with one to {_MOST_DENSE} such axes of at most"
+            f" {MOST_CODES:,} codes, got {which}.",
+            hint="Give its codes as {ordered: …}, and name all axes in release.grid; or choose mechanism: unbiased_tree.",
         )
     split = keys.split if "split" in keys.model_fields_set else Workload(workload="ranges")
     if not isinstance(split, Workload) or split.workload in ("nodes", "leaves"):
@@ -239,9 +264,19 @@ def design_of(scheme: Scheme) -> Design:
             "privacy.split",
             f"must be {{workload: ranges}}, {{workload: prefix}} or {{workload: [FIRST{RANGE}LAST, …]}} with mechanism {name}.",
         )
-    workload = split.workload if isinstance(split.workload, str) else _ranges_named(split.workload, tree)
-    leaves = tree.possible_cells(tree.depth)
-    return _kept_design(workload, leaves, keys.neighbours, total_is_public=keys.total_is_public)
+    is_listed = not isinstance(split.workload, str)
+    if is_listed and len(axes) > 1:
+        raise wrong_key(
+            "privacy.split.workload", "must be ranges or prefix where several axes have an order, got a list."
+        )
+    relation, is_public = (ADD_REMOVE, False) if scheme.is_grid else (keys.neighbours, keys.total_is_public)
+    designs = dict[int, Design]()
+    for number in axes:
+        axis = tree.axes[number]
+        workload = split.workload if isinstance(split.workload, str) else _ranges_named(split.workload, axis)
+        leaves = axis.areas(axis.depth)
+        designs[number] = _kept_design(workload, leaves, relation, total_is_public=is_public, axes=len(axes))
+    return designs
 
 
 def least_mean_variance(scheme: Scheme, rho: Fraction, workload: str) -> float | None:
@@ -260,9 +295,8 @@ def least_mean_variance(scheme: Scheme, rho: Fraction, workload: str) -> float |
     return found.at_least * keys.max_records_per_unit**2 / (2 * float(rho))
 
 
-def _ranges_named(named: Sequence[str], tree: Tree) -> Ranges:
-    """Return the ranges of codes that a spec names."""
-    [axis] = tree.axes
+def _ranges_named(named: Sequence[str], axis: Axis) -> Ranges:
+    """Return the ranges of codes of an axis that a spec names."""
     codes = {code: number for number, code in enumerate(axis.codes[-1].to_list())}
     ranges = list[tuple[int, int]]()
     for text in named:
@@ -280,9 +314,17 @@ def _ranges_named(named: Sequence[str], tree: Tree) -> Ranges:
 
 
 @lru_cache(maxsize=8)
-def _kept_design(workload: str | Ranges, leaves: int, neighbours: str, *, total_is_public: bool) -> Design:
-    """Return a design, from TRELLIS_HOME if it was found before. What it costs is always computed from its rows."""
-    place, key = place_of_home() / STRATEGIES, json.dumps([workload, leaves, neighbours, total_is_public])
+def _kept_design(
+    workload: str | Ranges, leaves: int, neighbours: str, *, total_is_public: bool, axes: int = 1
+) -> Design:
+    """Return a design, from TRELLIS_HOME if it was found before. What it costs is always computed from its rows.
+
+    Args:
+        axes: how many strategies are multiplied, so that their weights must be smaller.
+    """
+    largest = LARGEST_ENTRY if axes == 1 else _LARGEST_OF_SEVERAL
+    of_several = [largest] if axes > 1 else []
+    place, key = place_of_home() / STRATEGIES, json.dumps([workload, leaves, neighbours, total_is_public, *of_several])
     key, kept = sha256(key.encode()).hexdigest(), dict[str, list[str | float]]()
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
         kept = json.loads(place.read_bytes())
@@ -291,7 +333,7 @@ def _kept_design(workload: str | Ranges, leaves: int, neighbours: str, *, total_
         if known.rows.shape[1] == leaves:
             return Design(known, workload, float(at_least))
     began = monotonic()
-    found = design(workload, moves_of(leaves, neighbours, total_is_public=total_is_public))
+    found = design(workload, moves_of(leaves, neighbours, total_is_public=total_is_public), largest)
     with suppress(OSError, TypeError):
         if monotonic() - began > _SECONDS and place.parent.is_dir():
             kept = dict(

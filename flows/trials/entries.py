@@ -27,7 +27,6 @@ from tasks.settle.task import Together
 from tasks.tree.axis import FloatArray
 from tasks.tree.order import Tree
 from tasks.unbiased.dense import MOST_CODES
-from tasks.unbiased.grid import Grid
 from tasks.unbiased.variance import tree_variances
 from tasks.unbiased.workloads import LEAVES, NODES, mean_variances, range_variances
 from tasks.uncertainty.intervals import margins_of, rounding_step
@@ -83,8 +82,7 @@ class Entry(Contestant):
         """Those of the noise, where every node, every leaf or their combinations are measured and none is pruned."""
         scheme, measured = self.plan.scheme, self.plan.guarantee.noises
         if scheme.mechanism.is_unbiased:
-            variances = scheme.released(measured).variances
-            return None if isinstance(variances, Grid) else range_variances(variances.covariance)
+            return None if scheme.is_grid else range_variances(scheme.released(measured).covariance)
         if not scheme.mechanism.adds_up_leaves or scheme.law.keeps_some:
             return None
         return range_variances(measured[-1].variance * np.eye(scheme.tree.possible_cells(scheme.tree.depth)))

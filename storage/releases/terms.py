@@ -16,7 +16,7 @@ Covariance = Literal["", "tree", "grid", "views", "dense"]
 TREE: Covariance = "tree"  # the covariance of counts that come from all nodes of a tree by least squares
 GRID: Covariance = "grid"  # of counts that come from all combinations of nodes of the axes
 VIEWS: Covariance = "views"  # of counts that come from all nodes of a tree and all cells of views beside it
-DENSE: Covariance = "dense"  # of counts that come from whole-number combinations of all leaves of an axis
+DENSE: Covariance = "dense"  # of counts that come from whole-number combinations of all leaves of axes
 
 # Which cells a mechanism with a second pass measures: those below what survives the first pass; all; or all but those of the
 # finest level, where they are the children of what survives.
@@ -165,12 +165,14 @@ class Counted:
     Attributes:
         covariance: by which rule the variance of any sum of counts follows from the noise of the levels; empty where by none.
         statistic: of group sizes, what is measured of each region and size: `tails`, `sizes` or `chain`; empty for others.
+        views: the groupings beside the tree.
     """
 
     __slots__ = ()
     if TYPE_CHECKING:  # they are fields of its subclasses, one of which is read by pydantic
         covariance: Covariance
         statistic: str
+        views: Any
 
     @property
     def is_unbiased(self) -> bool:
@@ -180,7 +182,7 @@ class Counted:
     @property
     def is_grid(self) -> bool:
         """Whether they come from all combinations of levels of the axes."""
-        return self.covariance == GRID
+        return self.covariance == GRID or (self.covariance == DENSE and bool(self.views))
 
     @property
     def crosses(self) -> bool:
@@ -229,7 +231,7 @@ class Terms(Counted):
         rows: whether the rows that stand out are published in tables of their own too.
         measure: which cells of a tree are measured, where a mechanism has a second pass; `survivors` of all others.
         formats: more kinds of files for the counts, beside Parquet and CSV.
-        strategy: the rows that are measured of a single axis, as text; empty where levels and views are measured.
+        strategy: the rows that strategies measure of axes, as text; empty where levels and views are measured.
         days: the whole weights of this day and those before it in what a series measures; empty where each release stands alone.
     """
 

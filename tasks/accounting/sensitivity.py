@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 from typing import Protocol
 
 import numpy as np
@@ -55,38 +56,55 @@ def moves_of(leaves: int, neighbours: str, *, total_is_public: bool) -> NDArray[
 
 
 def combined_sensitivity(
-    rows: NDArray[np.int64], neighbours: str, max_records: int, *, total_is_public: bool
+    rows: Sequence[NDArray[np.int64]], neighbours: str, max_records: int, *, total_is_public: bool, nodes: int = 1
 ) -> Sensitivity:
-    r"""Return how far one unit moves whole-number combinations of the counts of all leaves.
+    r"""Return how far one unit moves whole-number combinations of the counts of all leaves of some axes, within each of some nodes of others.
 
-    With :math:`a_i` the column of leaf i, and 0 that of nowhere, m records move the combinations by
-    :math:`\sum_k (a_{i_k} - a_{j_k})`. Its norm is convex in how many records move from where to where, so it is largest where all m
-    move alike:
+    With :math:`a_i` the column of leaf i, which is the product of one column per axis, and 0 that of nowhere, m records move the
+    combinations by :math:`\sum_k (a_{i_k} - a_{j_k})`. Its norm is convex in how many records move from where to where, so it is largest
+    where all m move alike:
 
     .. math:: \Delta_2^2 = m^2 \max_{i, j} \|a_i - a_j\|^2
 
     over the moves of the relation: to nowhere under add_remove, between leaves under substitution, and both under substitution where a
-    unit need not have exactly m records.
+    unit need not have exactly m records. Between two nodes nothing is taken off: :math:`\|a_i\|^2 + \|a_j\|^2`.
 
     Args:
-        rows: the weights of all leaves in each combination, shape (combinations, leaves), below 2**20 in absolute value.
+        rows: of each axis the weights of all leaves in each combination, shape (combinations, leaves), below 2**20 in absolute value.
+        nodes: in each of which all of this is measured.
     Guarantees:
-        Δ₂² is exact, and reached by some unit; Δ₁ and Δ∞ are bounds.
+        Δ₂² is exact, and reached by some unit, for a single axis and for add_remove; with more axes, where records move between leaves, it
+        is a bound. Δ₁ and Δ∞ are bounds.
     """
     if neighbours not in {SUBSTITUTION, ADD_REMOVE}:
         raise ValueError(f"neighbours must be {SUBSTITUTION} or {ADD_REMOVE}, got {neighbours}.")
-    weights = np.pad(rows.astype(np.float64), ((0, 0), (0, 1)))  # sums of whole numbers below 2⁵³ are exact
-    products = weights.T @ weights
-    own = np.diagonal(products)
-    moves = moves_of(rows.shape[1], neighbours, total_is_public=total_is_public)
-    square = int((own[:, None] + own - 2 * products)[moves].max(initial=0.0))
+    products = [own.T @ own for own in (of.astype(np.float64) for of in rows)]  # of whole numbers below 2⁵³, exact
+    alone = math.prod(
+        int(np.diagonal(of).max()) for of in products
+    )  # the furthest that one record moves what it enters
+    square = alone
+    if neighbours == SUBSTITUTION:
+        within = 2 * alone - 2 * _least_product(products)
+        if len(rows) == 1:
+            own = np.diagonal(products[0])
+            moves = moves_of(len(own), neighbours, total_is_public=True)[:-1, :-1]
+            within = int((own[:, None] + own - 2 * products[0])[moves].max(initial=0.0))
+        square = 2 * alone if nodes > 1 else within if total_is_public else max(within, alone)
+        square = max(square, within)
     ends = 2 if neighbours == SUBSTITUTION else 1
+    touched = touched_cells(neighbours, max_records, is_root=nodes == 1)
     return Sensitivity(
-        cells=len(rows),
-        l1=ends * max_records * int(abs(rows).sum(axis=0).max()),
+        cells=touched * math.prod(map(len, rows)),
+        l1=ends * max_records * math.prod(int(abs(of).sum(axis=0).max()) for of in rows),
         l2_squared=max_records**2 * square,
-        largest=ends * max_records * int(abs(rows).max()),
+        largest=ends * max_records * math.prod(int(abs(of).max()) for of in rows),
     )
+
+
+def _least_product(factors: Sequence[NDArray[np.float64]]) -> int:
+    """Return a number that no product of an entry of each factor is below."""
+    ends = ((int(of.min()), int(of.max())) for of in factors)
+    return min(map(math.prod, product(*ends)))
 
 
 def l2_sensitivity_squared(
@@ -251,16 +269,24 @@ def sizes_derivation(statistic: str, moved: Sensitivity, neighbours: str, max_re
     return f"records of one unit {leaves}, at most {max_records}, and each {_MOVED_BY_RECORD[statistic]}: {total}"
 
 
-def strategy_derivation(neighbours: str, max_records: int, moved: Sensitivity, *, total_is_public: bool) -> str:
-    """Return in one line how far one unit moves the sums that a strategy measures, for plans and manifests."""
-    record = "a record that comes or goes moves all sums by its column of weights, a_i"
+def strategy_derivation(
+    neighbours: str, max_records: int, moved: Sensitivity, *, total_is_public: bool, axes: int = 1, nodes: int = 1
+) -> str:
+    """Return in one line how far one unit moves the sums that strategies measure, for plans and manifests; arguments as in `combined_sensitivity`."""
+    column = "its column of weights, a_i" if axes == 1 else f"the product of its {axes} columns of weights, a_i"
+    record = f"a record that comes or goes moves all sums by {column}"
     square = "max ‖a_i‖²"
-    if neighbours == SUBSTITUTION:
-        record = "a record that is replaced moves all sums by the difference of two columns of weights, a_i − a_j"
+    if neighbours == SUBSTITUTION and nodes > 1:
+        record = f"a record that is replaced moves the sums of two areas, each by {column}"
+        square = "max {‖a_i‖² + ‖a_j‖², ‖a_i − a_j‖²}"
+    elif neighbours == SUBSTITUTION:
+        columns = "of two columns of weights" if axes == 1 else f"of two products of {axes} columns of weights"
+        record = f"a record that is replaced moves all sums by the difference {columns}, a_i − a_j"
         square = "max ‖a_i − a_j‖²" if total_is_public else "max {‖a_i − a_j‖², ‖a_i‖²}"
+        square = square if axes == 1 else f"a bound on {square}"
     times, of_one = (f"{max_records}²·", moved.l2_squared // max_records**2)
-    product = f"{times}{of_one} = {moved.l2_squared}" if max_records > 1 else str(of_one)
-    return f"{record}, at most {max_records} per unit: Δ₂² = {times if max_records > 1 else ''}{square} = {product}"
+    product_of = f"{times}{of_one} = {moved.l2_squared}" if max_records > 1 else str(of_one)
+    return f"{record}, at most {max_records} per unit: Δ₂² = {times if max_records > 1 else ''}{square} = {product_of}"
 
 
 def days_derivation(neighbours: str, max_records: int, weights: Sequence[int]) -> str:

@@ -1,5 +1,6 @@
 """Measuring: the truth that it reads, node by node, and the noise that it adds, once. The trust line runs through `measure`."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,7 +16,7 @@ from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import LARGEST_TOTAL, TrueFamilies, TrueLevel, true_counts_of
-from tasks.unbiased.dense import Strategy
+from tasks.unbiased.dense import Combined
 
 
 class Truth(Protocol):
@@ -84,10 +85,10 @@ def measure(
     charged: LevelCost,
     sensitivity: Sensitivity,
     sampler: Sampler,
-    strategy: Strategy | None = None,
+    combined: Combined | None = None,
     days: Days | None = None,
 ) -> IntArray:
-    """Return the noisy counts of some cells of one level, or their noisy combinations by a strategy, or over days.
+    """Return the noisy counts of some cells of one level, or their noisy combinations by strategies, or over days.
 
     Args:
         true_counts: int64, shape (cells,), records; over days of shape (days, cells), the day itself first. Confidential.
@@ -95,7 +96,7 @@ def measure(
             they cost any unit together.
         sensitivity: how far one unit moves the level; the law takes its own norm.
         sampler: of the law of the noise, outside of tests.
-        strategy: the combinations of all counts of the level that are measured in their place; None where the counts are.
+        combined: the combinations of all counts of the level that are measured in their place; None where the counts are.
         days: the weights of days that are measured together; None where the counts of one day are measured.
     Guarantees:
         Nothing is drawn unless the privacy map of exactly this scale is finite and within the charge.
@@ -113,16 +114,16 @@ def measure(
         raise ValueError("true counts must be from 0 to 2**40: noise could carry others beyond 64 bits.")
     if days is not None:
         return sampler(days.combined(true_counts), noise.scale)
-    return sampler(true_counts if strategy is None else _combined(strategy, true_counts), noise.scale)
+    return sampler(true_counts if combined is None else _combined(combined, true_counts), noise.scale)
 
 
-def _combined(strategy: Strategy, true_counts: IntArray) -> IntArray:
-    """Return the combinations of the true counts of all leaves, int64, shape (rows,). Confidential."""
-    if len(true_counts) != strategy.rows.shape[1] or true_counts.sum() > LARGEST_TOTAL:
+def _combined(combined: Combined, true_counts: IntArray) -> IntArray:
+    """Return the combinations of the true counts of all cells, int64, shape (numbers,). Confidential."""
+    if len(true_counts) != math.prod(combined.sizes) or true_counts.sum() > LARGEST_TOTAL:
         raise ValueError(
-            "there must be a true count for every leaf, together at most 2**40: no combination is larger than 2**51 then."
+            "there must be a true count for every cell, together at most 2**40: no combination is larger than 2**62 then."
         )
-    return strategy.rows @ true_counts
+    return combined.of(true_counts).ravel()
 
 
 def measure_thresholded(

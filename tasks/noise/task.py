@@ -28,7 +28,7 @@ from tasks.tree.frontier import CHUNK_CELLS, cell_counts, nodes_above, taking
 from tasks.tree.job import Job
 from tasks.tree.true_tree import TrueFamilies
 from tasks.tree.views import Measured, leaves_of
-from tasks.unbiased.dense import Strategy
+from tasks.unbiased.dense import Combined, strategies_of
 from tasks.work.capacity import memory_of
 from tasks.work.order import Order
 
@@ -68,10 +68,10 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
     else:
         number, true_chunks = _survivors(job, truth, level, branch)
 
-    strategy = _strategy(job, level)
-    if strategy is not None:
-        true_chunks = iter([np.concatenate(list(true_chunks))])  # each number is of all leaves
-    moved = _sensitivity(job, level, strategy)
+    combined = _combined(job, level)
+    if combined is not None:
+        true_chunks = iter([np.concatenate(list(true_chunks))])  # each number is of all leaves of an axis
+    moved = _sensitivity(job, level, combined)
     if release.terms.counts_groups:
         true_chunks = _of_statistic(job, level, true_chunks)
     # alone, so that all levels together cost no unit more than they are charged
@@ -85,7 +85,7 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
             if terms.is_invariant:  # they cross the trust line as they are, unprotected
                 yield {"noisy": true_counts}
             else:
-                yield {"noisy": measure(true_counts, noise, charged, moved, sampler, strategy)}
+                yield {"noisy": measure(true_counts, noise, charged, moved, sampler, combined)}
 
     return Shard("noisy", level, branch, job.shard_store.write(name, ("noisy",), row_groups()), number, turn=turn)
 
@@ -214,19 +214,25 @@ def _of_statistic(job: Job, level: int, tails: Iterator[IntArray]) -> Iterator[I
         yield measured[start : start + CHUNK_CELLS]
 
 
-def _strategy(job: Job, level: int) -> Strategy | None:
-    """Return the strategy by which the leaves are measured, if there is one; None for other levels."""
-    text = job.record.release.terms.strategy
-    return Strategy.from_text(text) if text and level == job.record.finest else None
+def _combined(job: Job, level: int) -> Combined | None:
+    """Return what strategies measure of a level or view that has the finest areas of their axes; None of others, and where there are none."""
+    strategies, axes = strategies_of(job.record.release.terms.strategy), job.tree.axes
+    if not strategies:
+        return None
+    at = job.view(level).axis_levels
+    if any(at[axis] != axes[axis].depth for axis in strategies):
+        return None
+    return Combined(tuple(axis.areas(own) for axis, own in zip(axes, at, strict=True)), strategies)
 
 
-def _sensitivity(job: Job, level: int, strategy: Strategy | None = None) -> Sensitivity:
+def _sensitivity(job: Job, level: int, combined: Combined | None = None) -> Sensitivity:
     """Return how far one unit moves what is measured of a level: in the Euclidean norm as it is charged, where it is charged ρ."""
     release, terms = job.record.release, job.record.release.parts[level]
     neighbours, records = release.terms.privacy.neighbours, release.terms.privacy.max_records_per_unit
-    if strategy is not None:  # of the very rows that are measured, whatever is charged
+    if combined is not None:  # of the very rows that are measured, whatever is charged
         is_public = release.terms.privacy.exact_records_per_unit
-        return combined_sensitivity(strategy.rows, neighbours, records, total_is_public=is_public)
+        rows = [of.rows for of in combined.strategies.values()]
+        return combined_sensitivity(rows, neighbours, records, total_is_public=is_public, nodes=combined.nodes)
     if release.terms.counts_groups:
         of = STATISTICS[release.terms.measured_of_groups].sensitivity
         moved = of(neighbours, records, places_of(job.tree, level))

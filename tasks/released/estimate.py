@@ -172,15 +172,15 @@ class LeastSquares:
         views: that were measured beside a single tree: per axis the level, and the scale of the noise; None where the release has no views.
         rounding_variance: what each part of a sum that is rounded apart adds, records squared.
         slack: what rounding adds to the half-width of an interval, records.
-        strategy: AᵀA of the rows that measured the leaves, whole numbers, shape (leaves, leaves), and the scale of the noise; there are no trees
-            then. None where counts were measured.
+        strategies: by the numbers of axes that have no tree, AᵀA of the rows that measured their leaves, whole numbers, shape (leaves, leaves),
+            and the scale of the noise.
     """
 
     trees: Sequence[tuple[Sequence[int], Sequence[float | None]]]
     views: Sequence[tuple[AxisLevels, float]] | None
     rounding_variance: float
     slack: int
-    strategy: tuple[FloatArray, float] | None = None
+    strategies: Mapping[int, tuple[FloatArray, float]] = field(default_factory=dict)
 
 
 def without_intervals(count: IntArray, why: str, cells: Mapping[str, IntArray] | None = None) -> Answers:

@@ -17,7 +17,6 @@ from tasks.released.sources.protocol import Misfit, Source, measured_cells
 from tasks.tree.axis import AxisLevels, BoolArray, FloatArray, IntArray
 from tasks.tree.frontier import taking
 from tasks.tree.views import Partition, leaves_of, level_view
-from tasks.unbiased.dense import Dense
 from tasks.unbiased.deviations import AtOnce, ReleasedCounts, released_counts
 from tasks.unbiased.grid import Grid, finest_measured, sums_of_first
 from tasks.unbiased.least_squares import least_squares, precisions_of
@@ -40,14 +39,18 @@ _FLOATS = 2.0**-46  # of the records: likewise
 def _has_parts_of(source: Source) -> bool:
     """Return whether the levels and views are those that the rule of the variances needs: all tables of a grid; views that are measured; one axis; or none."""
     depth, views = source.tree.depth, [part for number, part in source.parts.items() if number >= len(source.levels)]
-    if source.covariance == GRID:
-        every = product(*(range(axis.depth + 1) for axis in source.tree.axes))
-        return sorted(source.view(number).axis_levels for number in source.parts) == [*every]
-    if source.covariance == DENSE:
-        leaves = len(source.tree.axes) == 1 and source.tree.possible_cells(depth)
-        *above, finest = source.levels
-        is_alone = finest.is_measured and all(part.summed or part.is_exact for part in above) and not views
-        return is_alone and source.strategy is not None and source.strategy.rows.shape == (finest.cells, leaves)
+    if source.covariance in {GRID, DENSE}:
+        every, axes = product(*(range(axis.depth + 1) for axis in source.tree.axes)), source.tree.axes
+        at = {number: source.view(number).axis_levels for number in source.parts}
+        leaves = {axis: axes[axis].depth for axis in source.strategies}
+        noisy = [at[number] for number, part in source.parts.items() if part.is_measured and not part.is_exact]
+        return (
+            sorted(at.values()) == [*every]
+            and bool(noisy)
+            and bool(leaves) == (source.covariance == DENSE)
+            and all(of.rows.shape == (axes[axis].areas(leaves[axis]),) * 2 for axis, of in source.strategies.items())
+            and all(levels[axis] == finest for levels in noisy for axis, finest in leaves.items())
+        )
     is_numbered = sorted(source.parts) == [*range(depth + 1 + len(views))]
     return is_numbered and all(part.noise for part in views) if source.covariance == VIEWS else not views
 
@@ -61,7 +64,7 @@ class UnbiasedEstimate(Estimate):
         if not _has_parts_of(source):
             raise Misfit(
                 "manifest.json: covariance must be grid where, and only where, all combinations of levels of the axes are levels or views, views"
-                " where, and only where, views beside a tree are measured, and dense where strategy.parquet has a row and a column for each code."
+                " where, and only where, views beside a tree are measured, and dense where only finest areas of the axes with a strategy are measured, of which each has a row and a column."
             )
         parts = [(source.view(of.level), None if of.summed else of.noise) for of in source.parts.values()]
         self._counts: ReleasedCounts = released_counts(
@@ -71,7 +74,7 @@ class UnbiasedEstimate(Estimate):
             source.total,
             is_grid=source.covariance == GRID,
             has_views=source.covariance == VIEWS,
-            strategy=source.strategy,
+            strategies=source.strategies,
         )
 
     def rows(self, level: int) -> Rows:
@@ -158,8 +161,8 @@ class UnbiasedEstimate(Estimate):
 
     def ranges(self, levels: AxisLevels, count: IntArray) -> tuple[IntArray, IntArray, None] | None:
         """Return low and high of all ranges of the areas of a level, by a strategy; None without one."""
-        [axis, *_], released = self.source.tree.axes, self._counts
-        if self.source.covariance != DENSE:
+        [axis, *others], released = self.source.tree.axes, self._counts
+        if self.source.covariance != DENSE or others:
             return None
         begins = axis.first_descendants(levels[0], axis.depth)
         first, last = np.triu_indices(axis.areas(levels[0]))
@@ -171,28 +174,29 @@ class UnbiasedEstimate(Estimate):
 
     def least_squares(self) -> LeastSquares | None:
         """Return what the variance of any sum of areas follows from; None beside views with derived columns."""
-        tree, source, variances = self.source.tree, self.source, self._counts.variances
-        if isinstance(variances, Dense):
-            measured = variances.strategy.products, variances.noise**0.5
-            return LeastSquares([], None, self._counts.rounding_variance, self._counts.slack, measured)
+        tree, source = self.source.tree, self.source
         scales = {
             number: None if of.summed else of.noise.scale if of.noise else 0.0 for number, of in source.parts.items()
         }
         trees = [(list(tree.steps), [scales[level] for level in range(tree.depth + 1)])]
         views: list[tuple[AxisLevels, float]] | None = None
-        if source.covariance == GRID:  # the scale of a table is the product of one of each axis
+        strategies = dict[int, tuple[FloatArray, float]]()
+        if source.covariance in {GRID, DENSE}:  # the scale of a table is the product of one of each axis
             of_table = {source.view(number).axis_levels: scale for number, scale in scales.items()}
             finest, trees = finest_measured(of for of, scale in of_table.items() if scale), []
             for number, axis in enumerate(tree.axes):
                 at = [(*finest[:number], level, *finest[number + 1 :]) for level in range(axis.depth + 1)]
                 own, whole = [of_table[levels] for levels in at], of_table[finest] or 1.0
-                trees.append(([number] * axis.depth, [of and of / whole for of in own] if number else own))
+                if number in source.strategies:
+                    strategies[number] = source.strategies[number].products, 1.0 if number else whole
+                else:
+                    trees.append(([number] * axis.depth, [of and of / whole for of in own] if number else own))
         if source.covariance == VIEWS:
             beside = [source.view(number) for number in scales if number > tree.depth]
             if any(view.derived for view in beside):
                 return None
             views = [(view.axis_levels, scales[view.number] or 0.0) for view in beside]
-        return LeastSquares(trees, views, self._counts.rounding_variance, self._counts.slack)
+        return LeastSquares(trees, views, self._counts.rounding_variance, self._counts.slack, strategies)
 
     def rows_added(self, levels: AxisLevels) -> int:
         """Return how many cells the level of some axis levels has."""

@@ -1,13 +1,15 @@
-r"""One axis of which every measured number is a whole-number combination of all leaves: a strategy of the matrix mechanism.
+r"""Axes of which every measured number is a whole-number combination of all leaves: strategies of the matrix mechanism.
 
 With the rows A, the measured numbers are :math:`y = A x + z` with independent discrete Gaussian noise z of scale σ. Their information on the
 leaves x is :math:`X = A^T A / \sigma^2`, and least squares is :math:`\hat x = X^{-1} A^T y / \sigma^2`.
 """
 
+import math
 from base64 import b85decode, b85encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from zlib import compress, decompress
 
 import numpy as np
@@ -15,7 +17,7 @@ import numpy as np
 from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.order import Tree
 from tasks.unbiased.baselines import variances_by
-from tasks.unbiased.variance import Inside, LevelVariances, TreeVariances, tree_variances
+from tasks.unbiased.variance import Inside, TreeVariances, tree_variances
 
 MOST_CODES = 2**11  # leaves, whose covariances are held at once
 LARGEST_ENTRY = (
@@ -95,127 +97,169 @@ class Strategy:
         return cls(rows)
 
 
+Strategies = Mapping[int, Strategy]  # by the number of the axis that each measures
+
+NO_STRATEGIES: Strategies = MappingProxyType({})
+
+
+def text_of(strategies: Strategies) -> str:
+    """Return strategies as text, a line for each; of a single first axis the text of its strategy alone."""
+    if [*strategies] == [0]:
+        return strategies[0].text
+    return "\n".join(f"{axis}:{of.text}" for axis, of in strategies.items())
+
+
+def strategies_of(text: str) -> Strategies:
+    """Return the strategies of a text that `text_of` returns."""
+    lines = (line.rpartition(":") for line in text.splitlines())
+    return {int(axis or 0): Strategy.from_text(own) for axis, _, own in lines}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Combined:
+    """What is measured of a table some of whose axes have strategies: combinations of the counts of all areas of these.
+
+    Attributes:
+        sizes: of the table, areas per axis.
+        strategies: of the axes that have them.
+    """
+
+    sizes: tuple[int, ...]
+    strategies: Strategies
+
+    def __post_init__(self) -> None:
+        """Refuse combinations that may leave 64 bits.
+
+        Raises:
+            ValueError: the largest weights multiply to more than 2**22.
+        """
+        if math.prod(int(abs(of.rows).max()) for of in self.strategies.values()) > LARGEST_ENTRY**2:
+            raise ValueError(f"the largest weights must multiply to at most {LARGEST_ENTRY**2:,}.")
+
+    @property
+    def nodes(self) -> int:
+        """Within how many nodes of the other axes leaves are combined."""
+        return math.prod(size for axis, size in enumerate(self.sizes) if axis not in self.strategies)
+
+    def of(self, counts: IntArray) -> IntArray:
+        """Return the combinations of whole counts, exactly, int64, one dimension per axis.
+
+        Args:
+            counts: of all cells of the table, int64, in absolute value together at most 2**40.
+        """
+        found = counts.reshape(self.sizes)
+        for axis, strategy in self.strategies.items():
+            rows = strategy.rows
+            # whole numbers below 2⁵³ are exact as floats too, which are multiplied faster
+            kind = np.float64 if int(abs(rows).max()) * int(abs(found).sum()) < 2**53 else np.int64
+            products = np.tensordot(rows.astype(kind), found.astype(kind), (1, axis)).astype(np.int64)
+            found = np.moveaxis(products, 0, axis)
+        return found
+
+
+def dense_axes(tree: Tree) -> tuple[int, ...]:
+    """Return the numbers of the axes of a plan that strategies measure, where any do: those with an order and few enough codes."""
+    return tuple(number for number in tree.ordered if tree.axes[number].areas(tree.axes[number].depth) <= MOST_CODES)
+
+
 @dataclass(frozen=True, eq=False)
 class Dense:
-    """An axis that is measured by a strategy.
+    """An axis that is measured by a strategy, as if it stood alone: as a side of a grid.
 
     Attributes:
         tree: of a single axis, of any levels.
         noise: σ² of each measured number.
-        given: the exact count of everything; None where it is not published exactly.
-        total_is_known: whether it is; a plan does not know the count itself.
     """
 
     tree: Tree
     strategy: Strategy
-    noise: float
-    given: int | None
-    total_is_known: bool
+    noise: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse a strategy of other leaves.
+
+        Raises:
+            ValueError: the tree has several axes, or other leaves than the strategy.
+        """
+        leaves = self.tree.possible_cells(self.tree.depth)
+        if len(self.tree.axes) != 1 or leaves != self.strategy.rows.shape[1]:
+            raise ValueError(
+                f"a strategy must be of one axis with {leaves:,} leaves, got {self.strategy.rows.shape[1]:,}."
+            )
+
+    @property
+    def precisions(self) -> list[float]:
+        """Of the levels: the leaves alone are measured."""
+        return [0.0] * self.tree.depth + [1 / self.noise]
 
     @cached_property
     def covariance(self) -> FloatArray:
         """The covariance of the least-squares values of the leaves, before counts are rounded, float64, shape (leaves, leaves), records squared."""
-        return self.noise * covariance_of(self.strategy.products, total_is_known=self.total_is_known)
+        return self.noise * covariance_of(self.strategy.products, total_is_known=False)
 
     @cached_property
-    def _prefixes(self) -> FloatArray:
-        """The covariance of the sums of the first 0 to n leaves, float64, shape (leaves + 1, leaves + 1)."""
-        return np.pad(self.covariance.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
+    def given_total(self) -> FloatArray:
+        """The same given the total."""
+        return self.noise * covariance_of(self.strategy.products, total_is_known=True)
 
     @cached_property
-    def _nodes(self) -> TreeVariances:
+    def shares(self) -> FloatArray:
+        """The share of each leaf in what the total lacks, float64, shape (leaves,)."""
+        of_leaves = self.covariance.sum(axis=1)
+        shares: FloatArray = of_leaves / of_leaves.sum()
+        return shares
+
+    @cached_property
+    def _prefixes(self) -> tuple[FloatArray, FloatArray]:
+        """Of the sums of the first 0 to n leaves the shares of the total, and the covariance given it."""
+        given = np.pad(self.given_total.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
+        return np.append(0.0, self.shares.cumsum()), given
+
+    @cached_property
+    def nodes(self) -> TreeVariances:
         """The tree as `TreeVariances` see it; of what it says only what does not depend on variances is used."""
         return tree_variances(self.tree, [1.0] * (self.tree.depth + 1))
 
-    @property
+    @cached_property
     def total(self) -> float:
-        """The variance of the total; 0 where it is exact."""
-        return self.levels[0].mean
+        """The variance that the total would have."""
+        return float(self.covariance.sum())
 
-    @property
-    def noisy_levels(self) -> int:
-        """How many levels have noise."""
-        return self.tree.depth + 1 - self.total_is_known
-
-    def of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
-        """Return the variance of the sum over each of some ranges, which `in_ranges` describes, float64, shape (boxes,), records squared."""
-        (begin,), (end,) = first, stop
-        prefixes = self._prefixes
-        variances = prefixes[begin, begin] + prefixes[end, end] - 2 * prefixes[begin, end]
-        if self.total_is_known:
-            variances[(end - begin) % self.strategy.rows.shape[1] == 0] = 0.0  # of nothing or everything
-        return np.maximum(variances, 0.0)
-
-    def variances_of(self, inside: Inside, boxes: int = 1) -> FloatArray:
-        """Return the variance of the sum over each of some sets of leaves before rounding, float64, shape (boxes,), records squared."""
-        leaves, found = np.arange(self.strategy.rows.shape[1]), np.zeros(boxes)
+    def moments_of(self, inside: Inside, boxes: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Return of some sets of leaves the shares of the total, and the variances given that, float64, shape (boxes,)."""
+        leaves, shares, rests = np.arange(len(self.shares)), np.zeros(boxes), np.zeros(boxes)
         for box in range(boxes):
             chosen = inside(0, leaves, leaves + 1, np.full_like(leaves, box)).astype(np.float64)
-            is_exact = self.total_is_known and bool(chosen.all())
-            found[box] = 0.0 if is_exact else max(float(chosen @ self.covariance @ chosen), 0.0)
-        return found
+            if not chosen.all():  # given the total, nothing and everything are known
+                shares[box], rests[box] = chosen @ self.shares, max(float(chosen @ self.given_total @ chosen), 0.0)
+            else:
+                shares[box] = 1.0
+        return shares, rests
 
-    def of_cells(self, levels: Sequence[int], areas: Sequence[IntArray]) -> FloatArray:
-        """Return the variances of areas of a level before rounding, float64, shape (cells,), records squared."""
-        [axis] = self.tree.axes
-        begins = axis.first_descendants(levels[0], axis.depth)
-        return self.of_boxes([begins[areas[0]]], [begins[areas[0] + 1]])
+    def of_ranges(self, first: IntArray, stop: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return the same of the ranges from a first leaf to the one before another."""
+        shares, given = self._prefixes
+        own = np.diagonal(given)
+        rests = np.maximum(own[first] + own[stop] - 2 * given[first, stop], 0.0)
+        is_known = (stop - first) % len(self.shares) == 0  # nothing or everything
+        return np.where(is_known, stop > first, shares[stop] - shares[first]), np.where(is_known, 0.0, rests)
 
-    def of_level(self, levels: Sequence[int]) -> LevelVariances:
-        """Return the least, the mean and the most variance of the areas of a level."""
-        return self.levels[levels[0]]
+    def mean_variances(self, *, given_total: bool = False) -> dict[str, float]:
+        """Return the mean variance of all queries of each workload, and that of the worst area, given the total or not, records squared."""
+        return variances_by(self.given_total if given_total else self.covariance, self.tree.axes[0])
 
-    @cached_property
-    def levels(self) -> list[LevelVariances]:
-        """Of levels 0 to T the least, the mean and the most variance of an area."""
-        [axis] = self.tree.axes
-        every = [self.of_cells([level], [np.arange(axis.areas(level))]) for level in range(axis.depth + 1)]
-        return [LevelVariances(float(of.min()), float(of.mean()), float(of.max())) for of in every]
-
-    def whole_cells(self, inside: Inside) -> Iterator[tuple[tuple[int, ...], tuple[IntArray, ...]]]:
-        """Yield the fewest areas of released levels that make up a set of leaves, as `TreeVariances.whole_cells`."""
-        return self._nodes.whole_cells(inside)
-
-    def runs_of_box(self, inside: Inside) -> int:
-        """Return of how many runs of adjacent leaves a set of leaves is made."""
-        return self._nodes.runs_of_box(inside)
-
-    def mean_variances(self) -> dict[str, float]:
-        """Return the mean variance of all queries of each workload, and that of the worst area, before rounding, records squared."""
-        return variances_by(self.covariance, self.tree.axes[0])
-
-    def settle(self, noisy: Callable[[int], IntArray]) -> FloatArray:
-        """Return the least-squares values of all leaves, float64, shape (leaves,), records; they may be negative.
-
-        What whole numbers near the values leave of the measured numbers is computed exactly, so that large counts lose nothing.
+    def settle(self, noisy: Sequence[FloatArray | IntArray | None]) -> FloatArray:
+        """Return the least-squares values of the leaves, many times, float64, shape (…, leaves).
 
         Args:
-            noisy: from the axis level of the leaves to the measured numbers, int64, shape (rows,).
-        Guarantees:
-            Post-processing: reads no true count. Deterministic.
+            noisy: of each level nothing, but of the leaves the measured numbers, shape (…, rows).
         """
-        rows, measured = self.strategy.rows, noisy(self.tree.depth)
-        inverse = np.linalg.inv(self.strategy.products)
-
-        def solved(numbers: IntArray) -> FloatArray:
-            values: FloatArray = inverse @ (rows.T @ numbers)
-            return values
-
-        near = np.rint(solved(measured)).astype(np.int64)
-        values = near + solved(measured - rows @ near)
-        if self.given is not None:
-            shares = inverse.sum(axis=1)
-            values = values + (self.given - int(near.sum()) - float((values - near).sum())) * shares / shares.sum()
+        measured = noisy[-1]
+        if measured is None:
+            raise ValueError("the measured numbers of the leaves must be given.")
+        values: FloatArray = measured @ self._solution
         return values
 
-
-def dense(tree: Tree, strategy: Strategy, noise: float, given: int | None, *, total_is_known: bool) -> Dense:
-    """Return an axis that is measured by a strategy; arguments as in `Dense`.
-
-    Raises:
-        ValueError: the tree has several axes, or other leaves than the strategy.
-    """
-    leaves = tree.possible_cells(tree.depth)
-    if len(tree.axes) != 1 or leaves != strategy.rows.shape[1]:
-        raise ValueError(f"a strategy must be of one axis with {leaves:,} leaves, got {strategy.rows.shape[1]:,}.")
-    return Dense(tree, strategy, noise, given, total_is_known)
+    @cached_property
+    def _solution(self) -> FloatArray:
+        return self.strategy.rows @ np.linalg.inv(self.strategy.products)

@@ -13,7 +13,7 @@ from tasks.laws.law import LevelNoise
 from tasks.tree.axis import Axis, AxisLevels, BoolArray, FloatArray, IntArray
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
-from tasks.unbiased.dense import Dense, Strategy, dense
+from tasks.unbiased.dense import NO_STRATEGIES, Strategies
 from tasks.unbiased.grid import Grid, grid_of
 from tasks.unbiased.least_squares import precisions_of
 from tasks.unbiased.variance import (
@@ -48,7 +48,7 @@ class AtOnce(NamedTuple):
 
 @dataclass(frozen=True)
 class ReleasedCounts:
-    """The released counts of a tree, with views or without, of a grid, or of an axis that is measured by a strategy, apart from the counts themselves.
+    """The released counts of a tree, with views or without, of a grid, or of axes that strategies measure, apart from the counts themselves.
 
     Attributes:
         variances: of sums of leaves, before rounding.
@@ -57,9 +57,20 @@ class ReleasedCounts:
     """
 
     tree: Tree
-    variances: TreeVariances | Grid | TreeWithViews | Dense
+    variances: TreeVariances | Grid | TreeWithViews
     confidence: float
     total: int | None = None
+
+    @property
+    def covariance(self) -> FloatArray:
+        """The covariance of the leaves of a single axis before rounding, float64, shape (leaves, leaves), records squared.
+
+        Raises:
+            TypeError: there are views, or several axes.
+        """
+        if isinstance(self.variances, TreeWithViews):
+            raise TypeError("beside views the covariance of leaves is not known as a whole.")
+        return self.variances.covariance
 
     @property
     def crosses(self) -> bool:
@@ -220,7 +231,7 @@ class ReleasedCounts:
         return reach(self.most_variance(view), math.log(2 * len(partition) / (1 - confidence))) + rounding
 
     def settle(self, numbers: Mapping[AxisLevels, int], noisy: Callable[[int], IntArray]) -> FloatArray:
-        """Return the least-squares values of all leaves of a grid, of a tree with views, or by a strategy, float64, one dimension per axis.
+        """Return the least-squares values of all leaves of a grid, or of a tree with views, float64, one dimension per axis.
 
         Args:
             numbers: by the axis levels of every table of a grid its number.
@@ -229,7 +240,7 @@ class ReleasedCounts:
             Post-processing: reads no true count. Deterministic.
         """
         variances, axes = self.variances, self.tree.axes
-        if isinstance(variances, TreeWithViews | Dense):
+        if isinstance(variances, TreeWithViews):
             return variances.settle(noisy)
         if isinstance(variances, TreeVariances):
             raise TypeError("a tree alone is settled in parts, by least_squares.")
@@ -255,7 +266,7 @@ class ReleasedCounts:
     @property
     def slack(self) -> int:
         """What is added to intervals by a normal law: by how much whole counts move, or less where so many roundings add up that they are as good as normal."""
-        return GRID_ROUNDING if isinstance(self.variances, Grid) else ROUNDING
+        return min(GRID_ROUNDING, self.rounding) if isinstance(self.variances, Grid) else ROUNDING
 
     @property
     def _cell_log_tail(self) -> float:
@@ -310,26 +321,18 @@ def released_counts(
     *,
     is_grid: bool = False,
     has_views: bool = False,
-    strategy: Strategy | None = None,
+    strategies: Strategies = NO_STRATEGIES,
 ) -> ReleasedCounts:
-    """Return the released counts of a tree, with views or without, of a grid, or by a strategy; arguments as in `ReleasedCounts`.
+    """Return the released counts of a tree, with views or without, of a grid, or by strategies; arguments as in `ReleasedCounts`.
 
     Args:
         parts: levels 0 to T, and then the views beside them, or all other tables of a grid, with their noise: no noise where they are exact,
             None where they are not measured.
         has_views: whether it is settled as with views, even if all of these are levels.
-        strategy: what is measured in place of the counts of level T, where it is one axis that is measured so.
+        strategies: of what is measured in place of counts: of one axis or of some axes of a grid.
     """
-    if strategy is not None:
-        (_, root), (_, noise) = parts[0], parts[tree.depth]
-        if noise is None or not noise:
-            raise ValueError("the finest level must be measured with noise.")
-        is_known = root is not None and not root
-        return ReleasedCounts(
-            tree, dense(tree, strategy, noise.scale**2, total, total_is_known=is_known), confidence, total
-        )
-    if is_grid:
-        grid = grid_of(tree, {view.axis_levels: noise.scale**-2 for view, noise in parts if noise}, total)
+    if is_grid or strategies:
+        grid = grid_of(tree, {view.axis_levels: noise.scale**-2 for view, noise in parts if noise}, total, strategies)
         return ReleasedCounts(tree, grid, confidence, total)
     precisions = precisions_of([noise for _, noise in parts[: tree.depth + 1]])
     variances = tree_variances(tree, precisions)

@@ -1,7 +1,8 @@
-r"""Axes side by side: every combination of a node of each is measured, for sums over boxes.
+r"""Axes side by side: every combination of what is measured of each is measured, for sums over boxes.
 
-With precisions :math:`p_i` of the levels of each axis, the combinations of some levels are measured with the product of theirs. Then
-the information is the product of those of the axes, :math:`X = X_1 \otimes \dots \otimes X_d`, and so is the covariance.
+An axis is measured as a tree, with precisions :math:`p_i` of its levels, or by a strategy, which combines all leaves. Combinations of
+levels are measured with the product of their precisions. Then the information is the product of those of the axes,
+:math:`X = X_1 \otimes \dots \otimes X_d`, and so is the covariance.
 """
 
 import math
@@ -13,9 +14,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from tasks.tree.axis import AxisLevels, FloatArray, IntArray
+from tasks.tree.axis import Axis, AxisLevels, FloatArray, IntArray
 from tasks.tree.frontier import root_of
 from tasks.tree.order import Tree
+from tasks.unbiased.dense import NO_STRATEGIES, Combined, Dense, Strategies, Strategy
 from tasks.unbiased.least_squares import subtrees
 from tasks.unbiased.variance import (
     SUM_ROUNDING_VARIANCE,
@@ -72,11 +74,14 @@ class Side:
         """Return the moments of sets of leaves, float64, shape (boxes,)."""
         return self.variances.moments_of(inside, boxes)
 
-    def of_areas(self, level: int) -> Moments:
-        """Return the moments of all areas of a level, float64, shape (areas,)."""
-        [axis] = self.tree.axes
-        begins = axis.first_descendants(level, axis.depth)
-        return self.moments_of(in_ranges([begins[:-1]], [begins[1:]]), len(begins) - 1)
+    def of_ranges(self, first: IntArray, stop: IntArray) -> Moments:
+        """Return the moments of the ranges from a first leaf to the one before another, int64, shape (ranges,) each."""
+        return self.moments_of(in_ranges([first], [stop]), len(first))
+
+    @property
+    def nodes(self) -> TreeVariances:
+        """The tree with its nodes."""
+        return self.variances
 
     def mean_variances(self, *, given_total: bool = False) -> dict[str, float]:
         """Return the mean variances of workloads as `workloads.mean_variances`, given the total or not; ranges of an axis without an order are nodes."""
@@ -115,21 +120,24 @@ def side_of(tree: Tree, precisions: Sequence[float]) -> Side:
     return Side(tree_variances(tree, precisions), precisions)
 
 
+AnySide = Side | Dense
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """Axes all combinations of whose nodes are measured, each with the product of their precisions; not at all where that is 0.
+    """One axis or more, all combinations of whose nodes are measured, each with the product of their precisions; not at all where that is 0.
 
     Attributes:
-        sides: one per axis.
+        sides: one per axis: a tree, or a strategy, which combines the leaves of that axis within every node of the others.
         total: the exact count of everything; None where it is measured like all else.
     """
 
-    sides: tuple[Side, ...]
+    sides: tuple[AnySide, ...]
     total: int | None = None
 
     def of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
         """Return the variance of the sum over each of some boxes, which `in_ranges` describes, float64, shape (boxes,), records squared."""
-        return self.variances_of(in_ranges(first, stop), len(first[0]))
+        return self._product([side.of_ranges(*ends) for side, *ends in zip(self.sides, first, stop, strict=True)])
 
     def variances_of(self, inside: Inside, boxes: int = 1) -> FloatArray:
         r"""Return the variance of the sum over each of some boxes before rounding, float64, shape (boxes,), records squared.
@@ -139,7 +147,7 @@ class Grid:
         """
         return self._product([side.moments_of(own, boxes) for side, own in self._insides(inside)])
 
-    def _insides(self, inside: Inside) -> list[tuple[Side, Inside]]:
+    def _insides(self, inside: Inside) -> list[tuple[AnySide, Inside]]:
         """Return every side, with what is in a box of its axis."""
         return [(side, partial(_on_axis, inside, axis)) for axis, side in enumerate(self.sides)]
 
@@ -163,18 +171,49 @@ class Grid:
 
     def whole_cells(self, inside: Inside) -> Iterator[tuple[AxisLevels, tuple[IntArray, ...]]]:
         """Yield the fewest cells that make up a single box: the axis levels of some, and their areas per axis, shape (cells,)."""
-        for nodes in product(*([*side.variances.whole_cells(own)] for side, own in self._insides(inside))):
+        for nodes in product(*([*side.nodes.whole_cells(own)] for side, own in self._insides(inside))):
             areas = np.meshgrid(*(own for _, (own,) in nodes), indexing="ij")
             yield tuple(level for (level,), _ in nodes), tuple(of.ravel() for of in areas)
 
     def runs_of_box(self, inside: Inside) -> int:
         """Return of how many boxes of adjacent areas a single box is made."""
-        return math.prod(side.variances.runs_of_box(own) for side, own in self._insides(inside))
+        return math.prod(side.nodes.runs_of_box(own) for side, own in self._insides(inside))
 
     @property
     def rounding_variance(self) -> float:
         """What whole counts add to the variance of a box of adjacent areas, records squared: each of its corners is rounded by up to a half."""
         return (1 << len(self.sides)) * SUM_ROUNDING_VARIANCE
+
+    @property
+    def covariance(self) -> FloatArray:
+        """The covariance of the leaves of a single axis, float64, shape (leaves, leaves), records squared.
+
+        Raises:
+            TypeError: there are several axes, or one that is measured as a tree.
+        """
+        [side, *others] = self.sides
+        if others or not isinstance(side, Dense):
+            raise TypeError("only of a single axis that a strategy measures is the covariance known as a whole.")
+        return side.covariance if self.total is None else side.given_total
+
+    def mean_of_ranges(self, levels: Sequence[int | None]) -> float:
+        """Return the mean variance, before rounding, of all ranges of some axes with an area of a level of each other one, records squared.
+
+        Args:
+            levels: per axis the level; None for all of its ranges.
+        """
+        means = list[tuple[float, float]]()  # of each axis, and what of that it owes to its total
+        for side, level in zip(self.sides, levels, strict=True):
+            if level is None:
+                mean, given = (side.mean_variances(given_total=of)[RANGES] for of in (False, True))
+                means.append((mean, mean - given))
+            else:
+                begins = side.tree.axes[0].first_descendants(level, side.tree.depth)
+                share, rest = side.of_ranges(begins[:-1], begins[1:])
+                owed = float((share**2).mean()) * side.total
+                means.append((owed + float(rest.mean()), owed))
+        mean, owed = (math.prod(of) for of in zip(*means, strict=True))
+        return float(mean - owed if self.total is not None else mean)
 
     def mean_variances(self) -> dict[str, float]:
         """Return the mean variance of all boxes of ranges, and of what `workloads.mean_variances` knows of all axes, before rounding.
@@ -200,13 +239,15 @@ class Grid:
         return variances - math.prod(share for (share, _), _ in sides) ** 2 * math.prod(side.total for _, side in sides)
 
     @staticmethod
-    def _variances(moments: Moments, side: Side) -> FloatArray:
+    def _variances(moments: Moments, side: AnySide) -> FloatArray:
         share, rest = moments
         return share**2 * side.total + rest
 
     def _of(self, levels: Sequence[int]) -> list[Moments]:
         """Return of each axis the moments of all areas of a level."""
-        return [side.of_areas(level) for side, level in zip(self.sides, levels, strict=True)]
+        axes = [side.tree.axes[0] for side in self.sides]
+        begins = [axis.first_descendants(level, axis.depth) for axis, level in zip(axes, levels, strict=True)]
+        return [side.of_ranges(of[:-1], of[1:]) for side, of in zip(self.sides, begins, strict=True)]
 
     def settle(self, noisy: Callable[[AxisLevels], IntArray]) -> FloatArray:
         r"""Return the least-squares values of all combinations of finest areas, float64, one dimension per axis; they may be negative.
@@ -222,10 +263,23 @@ class Grid:
             Post-processing: reads no true count. Deterministic.
         """
         values = self._settled((), noisy)
+        if self.strategies:  # what whole numbers near the values leave of large combinations is exact
+            near = np.rint(values).astype(np.int64)
+            values = near + self._settled((), lambda levels: noisy(levels) - self.measured_of(near, levels))
         if self.total is not None:
             missing = self.total - math.fsum(values.sum(axis=-1).ravel())
             values = values + missing * reduce(np.multiply.outer, [side.shares for side in self.sides])
         return np.ascontiguousarray(values)
+
+    @property
+    def strategies(self) -> dict[int, Strategy]:
+        """The strategies, by the number of the axis that each measures."""
+        return {axis: side.strategy for axis, side in enumerate(self.sides) if isinstance(side, Dense)}
+
+    def measured_of(self, counts: IntArray, levels: AxisLevels) -> IntArray:
+        """Return what is measured of counts of all leaves at a level of each axis, without noise, int64, one dimension per axis."""
+        sums = sums_of_cells([side.tree.axes[0] for side in self.sides], counts, levels)
+        return Combined(sums.shape, self.strategies).of(sums)
 
     def _settled(self, above: AxisLevels, noisy: Callable[[AxisLevels], IntArray]) -> FloatArray | IntArray:
         """Return the values of all finest areas of the last axes, for the nodes of some levels of the first ones, one dimension per axis."""
@@ -246,23 +300,28 @@ def _on_axis(inside: Inside, axis: int, _: int, begin: IntArray, end: IntArray, 
     return inside(axis, begin, end, box)
 
 
-def grid_of(tree: Tree, precisions: Mapping[AxisLevels, float], total: int | None = None) -> Grid:
+def grid_of(
+    tree: Tree, precisions: Mapping[AxisLevels, float], total: int | None = None, strategies: Strategies = NO_STRATEGIES
+) -> Grid:
     """Return the grid of some axes, given what is measured of their levels.
 
     Args:
         tree: of the axes, in any order.
         precisions: by the axis levels of what is measured, 1 / σ² of its noise: a product of precisions of a level of each axis.
+        strategies: by the numbers of the axes that they measure: at the finest level alone.
     Raises:
         ValueError: nothing that is measured tells some areas apart.
     """
+    if not precisions:
+        raise ValueError("something must be measured with noise.")
     finest = finest_measured(precisions)
-    sides = list[Side]()
+    sides = list[AnySide]()
     for number, axis in enumerate(tree.axes):
+        alone = Tree((axis,), (0,) * axis.depth)
         own = [precisions.get((*finest[:number], level, *finest[number + 1 :]), 0.0) for level in range(axis.depth + 1)]
-        # the first axis bears the scale of all
-        sides.append(
-            side_of(Tree((axis,), (0,) * axis.depth), [of / precisions[finest] for of in own] if number else own)
-        )
+        own = [of / precisions[finest] for of in own] if number else own  # the first axis bears the scale of all
+        is_dense = number in strategies
+        sides.append(Dense(alone, strategies[number], 1 / own[-1]) if is_dense else side_of(alone, own))
     return Grid(tuple(sides), total)
 
 
@@ -271,13 +330,13 @@ def finest_measured(levels: Iterable[AxisLevels]) -> AxisLevels:
     return tuple(map(max, zip(*levels, strict=True)))
 
 
-def sums_of_cells(tree: Tree, counts: IntArray, levels: Sequence[int]) -> IntArray:
+def sums_of_cells(axes: Sequence[Axis], counts: IntArray, levels: Sequence[int]) -> IntArray:
     """Return the sums of leaves in the cells of an axis level per axis, int64, shape (areas, areas, …), records.
 
     Args:
         counts: of all combinations of finest areas, int64, one dimension per axis.
     """
-    for number, (axis, level) in enumerate(zip(tree.axes, levels, strict=True)):
+    for number, (axis, level) in enumerate(zip(axes, levels, strict=True)):
         counts = np.add.reduceat(counts, axis.first_descendants(level, axis.depth)[:-1], axis=number)
     return counts
 

@@ -61,13 +61,14 @@ def gram(workload: str | Ranges, n: int) -> FloatArray:
     return (1 - _BESIDE) * inside.T @ inside / len(inside) + _BESIDE * every
 
 
-def design(workload: str | Ranges, moves: BoolArray) -> Design:
+def design(workload: str | Ranges, moves: BoolArray, largest: int = LARGEST_ENTRY) -> Design:
     """Return a strategy with nearly the least mean variance for a workload.
 
     Args:
+        largest: below which weights must be in absolute value.
         moves: between which leaves, and nowhere, a record may move, nowhere, which comes last: bool, shape (leaves + 1, leaves + 1), symmetric.
     Guarantees:
-        Its mean variance is within 0.7% of the bound, unless whole numbers up to `LARGEST_ENTRY` are too coarse for that.
+        Its mean variance is within 0.7% of the bound, unless whole numbers up to the largest are too coarse for that.
     Source:
         Denisov, McMahan, Rush, Smith and Thakurta (2022) for the fixed point under add_remove; docs/mechanisms.md for other moves.
     """
@@ -80,7 +81,7 @@ def design(workload: str | Ranges, moves: BoolArray) -> Design:
     values, vectors = np.linalg.eigh(information)
     root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
     scale, best, least = 64, Strategy(np.eye(n, dtype=np.int64)), np.inf
-    while scale * abs(root).max() < LARGEST_ENTRY and least > (1 + _ROUNDED) * found.at_most:
+    while scale * abs(root).max() < largest and least > (1 + _ROUNDED) * found.at_most:
         strategy = Strategy(np.rint(scale * root).astype(np.int64))
         cost = squared_moves(strategy.products)[moves].max(initial=0.0)
         variance = cost * (matrix * covariance_of(strategy.products, total_is_known=total_is_known)).sum()

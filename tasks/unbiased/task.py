@@ -11,7 +11,7 @@ from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, taking
 from tasks.tree.job import Job
 from tasks.tree.views import View, sums_of_leaves
-from tasks.unbiased.dense import Strategy
+from tasks.unbiased.dense import strategies_of
 from tasks.unbiased.deviations import released_counts
 from tasks.unbiased.grid import round_grid, sums_of_cells
 from tasks.unbiased.least_squares import least_squares, precisions_of, round_prefix_sums
@@ -26,7 +26,7 @@ class Unbiased:
 
     Attributes:
         covariance: what is measured, as the rule by which variances follow: all levels of a tree, views beside them too, all combinations of
-            levels of several axes, or whole-number combinations of all leaves of one.
+            levels of several axes, or whole-number combinations of all leaves of some axes, within every node of the others.
     """
 
     covariance: Covariance = TREE
@@ -56,9 +56,9 @@ def _settle_boxes(job: Job) -> list[Shard]:
         job.check_going_on()
         return job.all_noisy(number)
 
-    strategy = Strategy.from_text(release.terms.strategy) if release.terms.strategy else None
+    strategies = strategies_of(release.terms.strategy)
     released = released_counts(
-        tree, parts, confidence, total, is_grid=is_grid, has_views=not is_grid, strategy=strategy
+        tree, parts, confidence, total, is_grid=is_grid, has_views=not is_grid, strategies=strategies
     )
     counts = round_grid(released.settle({view.axis_levels: view.number for view, _ in parts}, noisy))
     return [write_counts(job, job.partition(view.number), view.number, _sums(job, counts, view)) for view, _ in parts]
@@ -69,4 +69,4 @@ def _sums(job: Job, counts: IntArray, view: View) -> IntArray:
     if view.derived:
         every = job.partition(job.record.finest).cells()
         return sums_of_leaves(job.partition(view.number), Frontier(job.record.finest, every.areas, counts.ravel()))
-    return sums_of_cells(job.tree, counts, view.axis_levels).ravel()
+    return sums_of_cells(job.tree.axes, counts, view.axis_levels).ravel()

@@ -23,6 +23,7 @@ WITHOUT_VIEWS = {"release": {"csv": False, "views": "none"}}
 UNBIASED = {  # of people, no two of as many, by how their zones and ages are measured
     "unbiased": {"release": {"order": ["zone", "age"]}},
     "grid": {},
+    "strategies": {"mechanism": "optimal_ranges", "hierarchy": {"zone": ["n", "s"], "age": {"ordered": 10}}},
     "views": {"release": {"order": ["zone", "age"], "views": {"ages": {"age": "age"}}}},
 }
 FIELDS = {"origin": "area", "destination": "to"}
@@ -154,7 +155,10 @@ def folders(tmp_path_factory):
             ),
             **{
                 name: people_released(
-                    place / name, draw_people(500 + len(name)), **GRID | keys, mechanism="unbiased_tree", dataset=name
+                    place / name,
+                    draw_people(500 + len(name)),
+                    **{"mechanism": "unbiased_tree"} | GRID | keys,
+                    dataset=name,
                 ).folder
                 for name, keys in UNBIASED.items()
             },

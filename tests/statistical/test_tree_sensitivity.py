@@ -20,22 +20,20 @@ from tests.support.shapes import axis_by, complete, halved, incidences, tree_by
 TREES = [complete(2, 2), halved(5), [[3], [2, 1, 2]], [[1], [2], [2, 1]], [[2], [1, 1], [3, 1]]]
 SHAPES = [  # of one axis, whose levels are measured, or of several, all combinations of whose levels are
     *((of,) for of in TREES),
-    *(
-        (complete(2, 1), halved(3)),
-        (complete(2, 2), complete(3, 1)),
-        ([[1], [2]], complete(2, 1)),
-        ([[2]], complete(2, 1), [[3]]),
-    ),
+    *((complete(2, 1), halved(3)), (complete(2, 2), complete(3, 1)), ([[1], [2]], complete(2, 1))),
+    ([[2]], complete(2, 1), [[3]]),
 ]
 CHOICES = ("cascade", "wavelet", "uniform", "ranges")
 RHO = Fraction(3, 7)
 
 
 def weights_of(shapes, choice, neighbours, most, *, exact):
-    """Return a tree, and 1 / 2σ² of every measured level, or table of a grid, of a release of it that costs `RHO`."""
-    axes = tuple(replace(axis_by(of, f"x{number}"), is_ordered=True) for number, of in enumerate(shapes))
+    """Return the scheme of a release that costs `RHO`, and 1 / 2σ² of every level, or table of a grid, that it measures."""
+    by_strategies = choice == "strategies"  # of axes of several levels
+    axes = tuple(axis_by(of, f"x{number}") for number, of in enumerate(shapes))
+    axes = tuple(replace(of, is_ordered=not by_strategies or of.depth > 1) for of in axes)
     tree = Tree(axes, alternate([axis.depth for axis in axes], 0))
-    split = {"workload": "ranges"} if choice == "ranges" else choice
+    split = {"workload": "ranges"} if choice in {"ranges", "strategies"} else choice
     unit = {"unit": "one", "neighbours": neighbours, "max_records_per_unit": most, "exact_records_per_unit": exact}
     keys = PrivacyKeys(**unit, rho=float(RHO), delta=1e-8, split=split)
     of_tree = set(map(tree.axis_levels, range(tree.depth + 1)))
@@ -45,10 +43,25 @@ def weights_of(shapes, choice, neighbours, most, *, exact):
     of_views = enumerate(zip(beside, names, strict=True), start=tree.depth + 1)
     views = [(f"v{number}", View(number, pair, of)) for number, (pair, of) in of_views]
     is_grid = len(shapes) > 1
-    mechanism = mechanism_with(MECHANISMS["unbiased_tree"], has_views=is_grid, is_grid=is_grid)
+    name = "optimal_ranges" if by_strategies else "unbiased_tree"
+    mechanism = mechanism_with(MECHANISMS[name], has_views=is_grid, is_grid=is_grid)
     scheme = scheme_of(keys, tree, tree, mechanism, "opendp", views=views)
     measured = zip(scheme.measured, scheme.allocation.measurements(RHO), strict=True)
-    return tree, {scheme.view(number).axis_levels: 1 / (2 * Fraction(of.sigma) ** 2) for number, of in measured}
+    return scheme, {scheme.view(number).axis_levels: 1 / (2 * Fraction(of.sigma) ** 2) for number, of in measured}
+
+
+def costs_of_changes(shapes, scheme, weights, changes):
+    """Return the sums of the divergences of all that is measured, for every change."""
+    found = [Fraction(0)] * len(changes)
+    for levels, weight in weights.items():
+        rows = np.ones((1, 1))
+        for axis, (of, level) in enumerate(zip(shapes, levels, strict=True)):
+            is_dense = axis in scheme.strategies
+            assert level == len(of) or not is_dense
+            rows = np.kron(rows, scheme.strategies[axis].rows if is_dense else incidences(tree_by(of))[level])
+        squares = ((changes @ rows.T) ** 2).sum(axis=1)
+        found = [cost + weight * int(square) for cost, square in zip(found, squares, strict=True)]
+    return found
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -57,18 +70,31 @@ def weights_of(shapes, choice, neighbours, most, *, exact):
 def test_no_unit_costs_more_than_what_is_charged(neighbours, exact, most, choice):
     """Whatever a unit changes, the divergences of all that is measured add up to ρ at most, and for some unit to ρ but for rounding."""
     for shapes in SHAPES:
-        tree, weights = weights_of(shapes, choice, neighbours, most, exact=exact)
-        of_axes = [incidences(tree_by(of)) for of in shapes]
-        leaves = tree.possible_cells(tree.depth)
+        scheme, weights = weights_of(shapes, choice, neighbours, most, exact=exact)
+        leaves = scheme.tree.possible_cells(scheme.tree.depth)
         changes = moves(neighbours, contributions(leaves, most, exact=exact))
-        found = [Fraction(0)] * len(changes)
-        for levels, weight in weights.items():
-            counts = np.ones((1, 1))
-            for of, level in zip(of_axes, levels, strict=True):
-                counts = np.kron(counts, of[level])
-            squares = ((changes @ counts.T) ** 2).sum(axis=1)
-            found = [cost + weight * int(square) for cost, square in zip(found, squares, strict=True)]
+        found = costs_of_changes(shapes, scheme, weights, changes)
         assert RHO * (1 - Fraction(1, 10**9)) < max(found) <= RHO
+
+
+STRATEGIES = [  # of axes with several levels; others have no order, and nodes
+    ((halved(4), [[3]]), 0.85),
+    (([[2]], halved(3), [[2]]), 0.75),
+    ((halved(3), halved(3)), 0.85),
+    ((halved(3), [[2]], halved(3)), 0.75),
+]
+
+
+@pytest.mark.parametrize(("neighbours", "exact"), RELATIONS)
+@pytest.mark.parametrize(("shapes", "least"), STRATEGIES)
+@pytest.mark.parametrize("most", [1, 2])
+def test_no_unit_costs_more_than_strategies_beside_other_axes_are_charged(shapes, least, most, neighbours, exact):
+    """Whatever a unit changes, all tables cost ρ at most, and for some unit to ρ where records come and go, or not much less."""
+    scheme, weights = weights_of(shapes, "strategies", neighbours, most, exact=exact)
+    leaves = scheme.tree.possible_cells(scheme.tree.depth)
+    changes = moves(neighbours, contributions(leaves, most, exact=exact))
+    dearest = max(costs_of_changes(shapes, scheme, weights, changes))
+    assert RHO * (1 - Fraction(1, 10**9) if neighbours == ADD_REMOVE else Fraction(least)) < dearest <= RHO
 
 
 @pytest.mark.parametrize(("neighbours", "exact"), RELATIONS)
@@ -83,11 +109,11 @@ def test_a_strategy_is_charged_the_furthest_that_a_unit_moves_its_sums(leaves, m
     (measured,) = scheme.allocation.measurements(RHO)
     assert scheme.measured == (tree.depth,)
     changes = moves(neighbours, contributions(leaves, most, exact=exact))
-    assert int(((changes @ scheme.strategy.rows.T) ** 2).sum(axis=1).max()) == measured.l2_sensitivity_squared
+    assert int(((changes @ scheme.strategies[0].rows.T) ** 2).sum(axis=1).max()) == measured.l2_sensitivity_squared
     assert Fraction(measured.l2_sensitivity_squared) / (2 * Fraction(measured.sigma) ** 2) <= RHO
     for least in (-9, 90):  # with large weights, a record that comes or goes moves the sums most
         rows = np.random.default_rng(leaves).integers(least, least + 19, (leaves + 1, leaves))
-        found = combined_sensitivity(rows, neighbours, most, total_is_public=neighbours == SUBSTITUTION and exact)
+        found = combined_sensitivity([rows], neighbours, most, total_is_public=neighbours == SUBSTITUTION and exact)
         moved = changes @ rows.T
         assert int((moved**2).sum(axis=1).max()) == found.l2_squared
         assert found.l1 >= abs(moved).sum(axis=1).max()

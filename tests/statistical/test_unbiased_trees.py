@@ -14,6 +14,7 @@ from tasks.tree.frontier import taking
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axis
 from tasks.tree.views import Partition, View, level_view
+from tasks.unbiased.dense import Combined
 from tasks.unbiased.deviations import released_counts
 from tasks.unbiased.grid import round_grid
 from tasks.unbiased.least_squares import least_squares, round_prefix_sums
@@ -131,12 +132,12 @@ def test_ranges_by_a_strategy_have_the_stated_deviations(total):
     strategy, true = design("ranges", moves).strategy, np.full(32, 64)
     finest, exact = LevelNoise(GAUSSIAN, 400.0), None if total is None else NO_NOISE
     parts = [(level_view(tree, level), finest if level == 5 else None if level else exact) for level in range(6)]
-    rule = released_counts(tree, parts, CONFIDENCE, total, strategy=strategy)
+    rule = released_counts(tree, parts, CONFIDENCE, total, strategies={0: strategy})
     begin, end = np.triu_indices(33, 1)
     stated, squares = rule.with_rounding(rule.variances.of_boxes([begin], [end])), {}
     for fudge in (1.0, 1.3):
         draws = discrete_gaussian(generator, 400.0 * fudge, (3000, 32))
-        released = [round_grid(rule.settle({}, lambda _: strategy.rows @ true + of)) for of in draws]  # noqa: B023
+        released = [round_grid(rule.settle({(5,): 5}, lambda _: strategy.rows @ true + of)) for of in draws]  # noqa: B023
         sums = np.pad(np.array(released) - true, ((0, 0), (1, 0))).cumsum(axis=1)
         errors = sums[:, end] - sums[:, begin]
         squares[fudge] = (errors**2).mean(axis=0)
@@ -175,7 +176,16 @@ def test_intervals_of_ranges_in_every_area_of_another_axis_cover():
 CROSSED = {
     "views beside a tree": [*((of, 5.0) for of in range(4)), (View(4, (0, 1), {}), 3.0), (View(5, (1, 1), {}), 8.0)],
     "a grid": [(View(number, pair, {}), 2.0 + pair[1]) for number, pair in enumerate(product(range(3), range(2)))],
+    "a grid with a strategy": [
+        (View(number, pair, {}), 400.0 * (2 + pair[1]) if pair[0] == 2 else None)
+        for number, pair in enumerate(product(range(3), range(2)))
+    ],
 }
+
+
+def measured_of(counts, strategies):
+    """Return the counts of 16 areas of one axis and some of the other, or what a strategy of the former measures of them."""
+    return Combined((16, len(counts) // 16), strategies).of(counts).ravel() if strategies else counts
 
 
 @pytest.mark.parametrize("name", CROSSED)
@@ -186,16 +196,21 @@ def test_intervals_cover_where_views_cross(name):
     """
     tree, generator = tree_by(complete(4, 2), complete(5, 1), steps=[0, 0, 1]), np.random.default_rng(11)
     parts = [(level_view(tree, of) if isinstance(of, int) else of, scale) for of, scale in CROSSED[name]]
-    noises = {view.number: (view, LevelNoise(GAUSSIAN, scale)) for view, scale in parts}
-    pairs, is_grid = {view.axis_levels: view.number for view, _ in parts}, name == "a grid"
-    rule = released_counts(tree, [*noises.values()], CONFIDENCE, None, is_grid=is_grid, has_views=not is_grid)
+    noises = {view.number: (view, scale and LevelNoise(GAUSSIAN, scale)) for view, scale in parts}
+    pairs, is_grid = {view.axis_levels: view.number for view, _ in parts}, name.startswith("a grid")
+    moved = moves_of(16, "add_remove", total_is_public=False)
+    strategies = {0: design("ranges", moved).strategy} if "strategy" in name else {}
+    kinds = {"is_grid": is_grid, "has_views": not is_grid, "strategies": strategies}
+    rule = released_counts(tree, [*noises.values()], CONFIDENCE, None, **kinds)
     cells, true = Partition(tree, level_view(tree, 3)).cells(), generator.poisson(2, (16, 5))
     held = {number: Partition(tree, view).places(cells) for number, (view, _) in noises.items()}
     sums = {number: np.bincount(of, true.ravel()).astype(int) for number, of in held.items()}
     errors = {number: [] for number in noises}
     for _ in range(300):
         noisy = {
-            number: of + discrete_gaussian(generator, noises[number][1].scale, of.shape) for number, of in sums.items()
+            number: measured_of(of, strategies) + discrete_gaussian(generator, noises[number][1].scale, of.shape)
+            for number, of in sums.items()
+            if noises[number][1]
         }
         counts = round_grid(rule.settle(pairs, noisy.__getitem__)).ravel()
         for number, of in held.items():

@@ -70,6 +70,7 @@ ROWS = {
     "trips by mode without bias": ("unbiased_tree", "gaussian", "add_remove", 1, "one", "both", "trips by mode"),
     "ranges of three": ("optimal_ranges", "gaussian", "substitution", 3, "none", "none", "people"),
     "trips by priors with a view": ("inftda_shrunk", "gaussian", "substitution", 1, "one", "both", "trips"),
+    "ranges by region": ("optimal_ranges", "gaussian", "add_remove", 1, "none", "none", "regions"),
 }
 FAMILIES = [
     *list(ROWS)[:14],

@@ -20,9 +20,10 @@ from tasks.format.csv import NAMES, csv_header, names_in, records_path
 from tasks.format.manifest import CUMULATIVE, Manifest
 from tasks.format.metadata import METADATA, SDMX, CsvFile, csv_file, metadata_text
 from tasks.format.noisy_counts import CODEBOOK, FOLDER
-from tasks.format.published_tree import BOUNDARIES, DERIVED
-from tasks.format.strategy import STRATEGY
+from tasks.format.published_tree import BOUNDARIES, DERIVED, axes_of
+from tasks.format.strategy import strategy_file
 from tasks.tree.order import Tree
+from tasks.tree.ordered import ordered_axes
 
 _FIELD = "release.formats"
 _INSTALL = "Install it: pip install 'trellis[formats]'."
@@ -258,7 +259,7 @@ def unknown_files(folder: Path, manifest: Manifest) -> list[str]:
         known.add(f"records.{manifest.records}")
     elsewhere = {kind.files.partition("/")[0] for kind in KINDS.values()} | {NAMES, BOUNDARIES}
     if manifest.covariance == DENSE:
-        known.add(STRATEGY)
+        known |= {strategy_file(axis, axes_of(manifest)) for axis in ordered_axes(manifest.spec)}
     if manifest.noisy_counts:
         names = [f"level_{of.level}" for of in manifest.levels] + [f"view_{view.name}" for view in manifest.views]
         known |= {CODEBOOK, *(f"{FOLDER}/{name}.parquet" for name in names)}

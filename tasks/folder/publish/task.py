@@ -34,7 +34,7 @@ from tasks.format.manifest import CUMULATIVE, LedgerHead, Manifest, SealEntry, e
 from tasks.format.metadata import METADATA
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.published_tree import BOUNDARIES, names_path, shapes_path
-from tasks.format.strategy import write_strategy
+from tasks.format.strategy import strategy_file, write_strategy
 from tasks.format.tables import LevelTables, SlicedRows, slices, write_level, write_parquet
 from tasks.pages.explorer.page import EXPLORER, explorer
 from tasks.pages.facts import Collector
@@ -49,7 +49,7 @@ from tasks.released.sources.published import FolderSource
 from tasks.tree.job import Job, job_of, names_of, shapes_of, tree_of
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axes
-from tasks.unbiased.dense import Strategy
+from tasks.unbiased.dense import strategies_of
 from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind
 from tasks.words.areas import GEOMETRY, Names, Shapes, geo_metadata, name_column
 from tasks.work.capacity import cores, memory_of
@@ -87,8 +87,8 @@ def publish(release_id: str) -> bool:
         ordered = ordered_axes(release.terms.published_spec)
         collector = Collector(tree, release.levels, ordered, names=names, shapes=shapes)
         formulas = formulas_in(tree, names)
-        if release.terms.strategy:
-            write_strategy(beside, Strategy.from_text(release.terms.strategy).rows)
+        for axis, strategy in strategies_of(release.terms.strategy).items():
+            write_strategy(beside / strategy_file(release.terms.axes[axis], release.terms.axes), strategy.rows)
         with ThreadPoolExecutor(2) as threads, ThreadPoolExecutor(1) as storing:
             stored = list[Future[None]]()
 

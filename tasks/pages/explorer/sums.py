@@ -19,7 +19,7 @@ _MOST_ABOVE = 100_000  # measured cells, or areas, of all levels above those tha
 MOST_NUMBERED = 2**53  # cells that have numbers in a script
 _MOST_RANGES = 50_000  # of all tables together, and of 316 codes
 _MOST_BESIDE = 300  # cells of views beside a tree: the page factors a matrix of them, once, in two seconds
-_MOST_CODES = 100  # of a strategy: likewise, and the page holds the matrix
+_MOST_CODES = 400  # of strategies together: likewise
 
 
 class Sums:
@@ -39,7 +39,7 @@ class Sums:
         """
         measured, size = self._estimate.measured(boxes), self._estimate.folder.tree.number_of(SIZE)
         if self._estimate.source.covariance == DENSE and self._by_squares is None:
-            size = 0  # its one axis
+            size = 0  # its one axis; of several no ranges are stated
         why = None if measured else self._why_not()
         if measured and _most_draws(measured) > _MOST_DRAWS:
             measured, why = None, f"its noise may be a sum of more than {_MOST_DRAWS:,} draws"
@@ -115,7 +115,7 @@ class Sums:
         if found is None or sum(len(first) for axis in axes for first in axis.first_child) > _MOST_ABOVE:
             return None
         sizes = [[axis.areas(level) for axis, level in zip(axes, at, strict=True)] for at, _ in found.views or ()]
-        codes = len(found.strategy[0]) if found.strategy else 0
+        codes = sum(len(products) for products, _ in found.strategies.values())
         if sum(map(math.prod, sizes)) > _MOST_BESIDE or codes > _MOST_CODES:
             return None
         shown: dict[str, Any] = {
@@ -125,10 +125,15 @@ class Sums:
             "rounding": found.rounding_variance,
             "slack": found.slack,
         }
-        if found.strategy:  # whole numbers, so that the data of a page are the same on every machine
-            products, scale = found.strategy
-            rows = [row[: at + 1] for at, row in enumerate(products.astype(np.int64).tolist())]
-            shown["strategy"] = {"products": rows, "scale": scale}
+        if found.strategies:  # whole numbers, so that the data of a page are the same on every machine
+            shown["strategies"] = [
+                {
+                    "axis": axis,
+                    "products": [row[: at + 1] for at, row in enumerate(of.astype(np.int64).tolist())],
+                    "scale": scale,
+                }
+                for axis, (of, scale) in found.strategies.items()
+            ]
         return shown
 
     def shared(self) -> dict[str, Any]:

@@ -27,13 +27,13 @@ from tasks.format.published_tree import (
     tree_of_codebook,
     tree_of_spec,
 )
-from tasks.format.strategy import STRATEGY, read_strategy
+from tasks.format.strategy import STRATEGY, read_strategy, strategy_file
 from tasks.released.boxes import level_of
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axes
 from tasks.tree.views import Derived
-from tasks.unbiased.dense import Strategy
+from tasks.unbiased.dense import Strategies, Strategy
 from tasks.words.areas import Names, Shapes
 
 
@@ -68,19 +68,25 @@ class PublishedFolder:
         )
 
     @cached_property
-    def strategy(self) -> Strategy | None:
-        """What was measured of a single axis in place of the counts of its leaves; None where counts were.
+    def strategies(self) -> Strategies:
+        """What was measured of axes in place of the counts of their leaves, by the numbers of the axes; nothing where counts were.
 
         Raises:
-            StoreError: it is missing, or no strategy.
+            StoreError: one is missing, or no strategy.
         """
+        found = dict[int, Strategy]()
         if self.manifest.covariance != DENSE:
-            return None
-        try:
-            with _as_published(self.path):
-                return Strategy(read_strategy(self.path))
-        except ValueError as fault:
-            raise StoreError(f"{STRATEGY}: {fault}", field="FOLDER") from None
+            return found
+        for number, axis in enumerate(self.axes):
+            name = strategy_file(axis, self.axes)
+            if name != STRATEGY and not (self.path / name).exists():
+                continue  # it was measured as a tree
+            try:
+                with _as_published(self.path):
+                    found[number] = Strategy(read_strategy(self.path / name))
+            except ValueError as fault:
+                raise StoreError(f"{name}: {fault}", field="FOLDER") from None
+        return found
 
     @cached_property
     def derived(self) -> dict[str, Derived]:

@@ -20,7 +20,7 @@ from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, ch
 from tasks.tree.job import Job
 from tasks.tree.order import Tree
 from tasks.tree.views import View
-from tasks.unbiased.dense import Strategy
+from tasks.unbiased.dense import Strategies, strategies_of
 from tasks.uncertainty.intervals import NO_CAP, Margins, caps
 from tasks.work.capacity import side_by_side
 
@@ -73,10 +73,9 @@ class JobSource(Source):
         return self.job.load_groups() is not None
 
     @property
-    def strategy(self) -> Strategy | None:
-        """What is measured of a single axis in place of the counts of its leaves."""
-        text = self._record.release.terms.strategy
-        return Strategy.from_text(text) if text else None
+    def strategies(self) -> Strategies:
+        """What is measured of axes in place of the counts of their leaves."""
+        return strategies_of(self._record.release.terms.strategy)
 
     def nodes(self, level: int) -> Rows:
         """Return the released nodes of a level in the order of their codes; areas take half the bytes of a frontier's."""

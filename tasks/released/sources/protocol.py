@@ -13,7 +13,7 @@ from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, expand, nodes_above, root_of
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
-from tasks.unbiased.dense import Strategy
+from tasks.unbiased.dense import Strategies
 from tasks.uncertainty.intervals import Margins
 
 
@@ -65,8 +65,8 @@ class Source(Protocol):
         return int(self.nodes(0).counts[0]) if self.parts[0].is_exact else None
 
     @property
-    def strategy(self) -> Strategy | None:
-        """What was measured of a single axis in place of the counts of its leaves; None where counts were."""
+    def strategies(self) -> Strategies:
+        """What was measured of axes in place of the counts of their leaves, by the numbers of the axes; nothing where counts were."""
 
     def nodes(self, level: int) -> Rows:
         """Return the released nodes of a level in the order of their codes."""

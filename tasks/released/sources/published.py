@@ -37,7 +37,7 @@ from tasks.tree.frontier import CHUNK_CELLS, locate
 from tasks.tree.keys import all_differ, packed
 from tasks.tree.order import Tree
 from tasks.tree.views import View
-from tasks.unbiased.dense import Strategy
+from tasks.unbiased.dense import Strategies
 from tasks.uncertainty.intervals import NO_CAP, Margins
 from tasks.work.capacity import side_by_side
 
@@ -78,9 +78,9 @@ class FolderSource(Source):
         return Tree(tuple(axes), self.folder.steps)
 
     @property
-    def strategy(self) -> Strategy | None:
-        """What was measured of a single axis in place of the counts of its leaves."""
-        return self.folder.strategy
+    def strategies(self) -> Strategies:
+        """What was measured of axes in place of the counts of their leaves."""
+        return self.folder.strategies
 
     def view_of(self, entry: LevelEntry) -> View:
         """Return a level or view as it was measured."""

@@ -55,14 +55,10 @@ def of_people(of=lambda people: people, **changes):
     return write
 
 
-def of_product(**changes):
-    """Return what writes people by zone in regions, sex and age."""
-
-    def write(folder):
-        ages.with_sex(ages.draw_people(), folder).write_csv(folder / "people.csv")
-        return ages.SPEC | ages.PRODUCT | changes
-
-    return write
+def of_product(folder):
+    """Write people by zone in regions, sex and age."""
+    ages.with_sex(ages.draw_people(), folder).write_csv(folder / "people.csv")
+    return ages.SPEC | ages.PRODUCT
 
 
 def of_homes(of=lambda homes: homes, **changes):
@@ -146,7 +142,8 @@ FAMILIES = {
     "ordered ages": (of_people(), ["inftda_reconciled", *ON_EVERY_NODE]),
     "ages alone": (of_people(**ages.BY_AGE), ["optimal_ranges"]),
     "a grid": (of_people(**ages.GRID), ON_EVERY_NODE),
-    "regions, sex and ages": (of_product(), ON_EVERY_NODE),
+    "regions, sex and ages": (of_product, [*ON_EVERY_NODE, "optimal_ranges"]),
+    "ranges of two axes": (of_people(**ages.GRID), ["optimal_ranges"]),
     "a grid of trips": (of_trips(release={"grid": ["origin", "destination"], "finest": "province"}), ["unbiased_tree"]),
     "views": (of_town(), ["cbdp", "inftda_reconciled", "inftda_shrunk", *ON_EVERY_NODE]),
     "margins": (of_town(derived=None, release__views="margins"), ["inftda"]),
@@ -172,6 +169,7 @@ BY_CODE = {"hierarchy": {"region": {"values": ["A1", "A2", "B1", "B2", "B3"]}}}
 OF_COUNTY = {"input": households.SPEC["input"] | {"region": "county"}}
 
 ONE_AGE = {"hierarchy": {"zone": ages.GRID["hierarchy"]["zone"], "age": {"ordered": 1}}}
+ONE_ZONE = {"hierarchy": {"zone": ["0"], "age": {"ordered": 10}}}
 ONE_LEAF = {"hierarchy": {"zone": {"ordered": ["0"]}, "age": {"ordered": 1}}}
 GROUPS_AT_ONCE = {"csv": "every_level", "records": True, "intervals": {"simultaneous": True}}
 OF_MEETING = {"derived": None, "release": {"order": ["from", "to"], "views": MEETING}}
@@ -179,7 +177,7 @@ OF_MEETING = {"derived": None, "release": {"order": ["from", "to"], "views": MEE
 # at the edge of what is allowed
 EDGES = {
     "ages of nobody": (nobody(of_people()), ON_EVERY_NODE),
-    "a grid of nobody": (nobody(of_people(**ages.GRID)), ON_EVERY_NODE),
+    "a grid of nobody": (nobody(of_people(**ages.GRID)), [*ON_EVERY_NODE, "optimal_ranges"]),
     "ages of nobody without noise": (nobody(of_people(privacy=ages.PRIVACY | {"epsilon": 240.0})), ON_EVERY_NODE),
     "homes of nobody without noise": (nobody(of_homes(**households.EXACT)), COUNTING_GROUPS),
     "views of nobody": (nobody(of_town()), ["cbdp", "unbiased_tree"]),
@@ -190,8 +188,10 @@ EDGES = {
     "one age": (of_people(in_one("age"), **ages.BY_AGE | {"hierarchy": {"age": {"ordered": 1}}}), ["optimal_ranges"]),
     "ages alone of nobody": (nobody(of_people(**ages.BY_AGE)), ["optimal_ranges"]),
     "no power of three": (of_people(hierarchy=NO_POWERS), ON_EVERY_NODE),
-    "a grid with one code": (of_people(in_one("age"), **ages.GRID | ONE_AGE), ON_EVERY_NODE),
+    "a grid with one code": (of_people(in_one("age"), **ages.GRID | ONE_AGE), [*ON_EVERY_NODE, "optimal_ranges"]),
+    "a grid with one zone": (of_people(in_one("zone"), **ages.GRID | ONE_ZONE), [*ON_EVERY_NODE, "optimal_ranges"]),
     "a grid of one leaf": (of_people(in_one("zone", "age"), **ages.GRID | ONE_LEAF), ON_EVERY_NODE),
+    "ranges of one leaf": (of_people(in_one("zone", "age"), **ages.GRID | ONE_LEAF), ["optimal_ranges"]),
     "a grid with no powers": (of_people(**ages.GRID | {"hierarchy": NO_POWERS}), ON_EVERY_NODE),
     "one view of one cell": (of_town(release__views={"total": {}}), ["cbdp", "unbiased_tree"]),
     "views that are levels": (of_town(release__views={"pairs": town.VIEWS["pairs"]}), ["inftda", "unbiased_tree"]),

@@ -22,7 +22,7 @@ from storage.ledger.books import reserved_charges
 from tasks.folder.verify.folder import verify
 from tasks.format.published_tree import tree_of_spec
 from tasks.pages.comparison import comparison_page
-from tasks.unbiased.dense import Strategy
+from tasks.unbiased.dense import Strategy, strategies_of, text_of
 from tasks.unbiased.optimum import gram
 from tests.support.ages import BY_AGE, PRIVACY, SPEC, draw_people, people_released
 from tests.support.comparisons import answer_of
@@ -183,7 +183,9 @@ CASES_REFUSED = [
     (TREE | {"hierarchy": MANY}, "must leave at most 100,000,000 leaves with mechanism unbiased_tree"),
     (TREE | {"hierarchy": NO_ORDER} | OF_WORK["ranges"], "needs an ordered axis"),
     (TREE | {"privacy": PRIVACY | {"split": {"workload": ["0..3"]}}}, "only mechanism optimal_ranges takes a list of ranges"),
-    ({"mechanism": "optimal_ranges"}, "optimal_ranges needs a single axis, whose codes have an order, got zone, age"),
+    ({"mechanism": "optimal_ranges"}, "optimal_ranges needs a single axis, whose codes have an order, or a grid with one to 3 such axes"),
+    (GRID | {"mechanism": "optimal_ranges", "hierarchy": {"zone": ["n", "s"], "age": ["0", "1"]}}, "needs a single axis"),
+    (GRID | {"mechanism": "optimal_ranges", "privacy": PRIVACY | {"split": {"workload": ["0..3"]}}}, "where several axes have an order"),
     (BY_AGE | {"privacy": PRIVACY | {"accountant": "pld"}}, "the exact law of such a combination"),
     (BY_AGE | {"privacy": PRIVACY | {"split": "cascade"}}, "privacy.split must be {workload: ranges}, {workload: prefix} or"),
     (BY_AGE | {"privacy": PRIVACY | {"split": {"workload": ["3..1"]}}}, "must list ranges FIRST..LAST of codes of age"),
@@ -294,12 +296,19 @@ def test_a_comparison_states_ranges_exactly(write, neighbours):
     assert f"{answer.results[3].of_ranges['ranges'].at_least:,.2f}" in comparison_page(answer)
 
 
-def test_a_strategy_that_costs_more_than_is_charged_is_not_drawn(write):
+AGES_BY_ZONE = GRID | {"mechanism": "optimal_ranges", "hierarchy": {"zone": ["n", "s"], "age": {"ordered": 10}}}
+
+
+@pytest.mark.parametrize(("keys", "added"), [
+    (BY_AGE, np.eye(10, dtype=np.int64)),
+    (AGES_BY_ZONE | {"privacy": PRIVACY | SUBSTITUTION}, np.ones((10, 10), dtype=np.int64)),  # of no move within a zone
+])  # fmt: skip
+def test_a_strategy_that_costs_more_than_is_charged_is_not_drawn(write, keys, added):
     """Whatever the ledger is told, the columns that are measured are those that are compared with the charge."""
-    plan, table, _ = try_spec(write(**BY_AGE))
+    plan, table, _ = try_spec(write(**keys))
     release = reserved_release(plan, "one", Path())
-    rows = Strategy.from_text(release.terms.strategy).rows
-    release = replace(release, terms=replace(release.terms, strategy=Strategy(rows + np.eye(10, dtype=np.int64)).text))
+    dearer = {axis: Strategy(of.rows + added) for axis, of in strategies_of(release.terms.strategy).items()}
+    release = replace(release, terms=replace(release.terms, strategy=text_of(dearer)))
     with pytest.raises(ValueError, match="exceeds the level's share"):
         try_release(table, release, reserved_charges("one", release.parts), plan.mechanism, None)
 

@@ -313,6 +313,7 @@ BY_MODE = changed(
 NAMED = {"input.features": ["origin"], "hierarchy.mode": ABSENT}
 BESIDE = {"input.features": ["origin_region"], "hierarchy.mode": ABSENT, "hierarchy.origin_region": [1]}
 FOR_EACH = "must have an entry for each axis (origin, destination, mode)"
+NO_TREE = {"release.tree": ABSENT}
 HIDDEN = {"hierarchy.mode": {"levels": ["mode"]}, "mechanism": "stability_histogram"}
 OF_BOTH = [
     (BY_MODE, NAMED, "input.features", "must not name origin beside input.origin"),
@@ -325,13 +326,7 @@ OF_BOTH = [
     (BY_MODE, {"hierarchy": CODEBOOK}, "hierarchy", f"{FOR_EACH}, got table, levels. Write origin: {{table: …, levels"),
     (BY_MODE, {"hierarchy": {"home": CODEBOOK, "mode": ["m1"]}}, "hierarchy", f"{FOR_EACH}, got home, mode."),
     *of(BY_MODE, "release.formats", "without a codebook of mode: there is a matrix", ["omx"], changes=HIDDEN),
-    *of(
-        BY_MODE,
-        "release.grid",
-        "must name every axis of the release once",
-        ["mode", "origin"],
-        changes={"release.tree": ABSENT},
-    ),
+    *of(BY_MODE, "release.grid", "must name every axis of the release", ["mode", "origin"], changes=NO_TREE),
     *of(BY_MODE, "release.tree", "must be left out with release.grid", "origin", changes={"release.grid": ["origin"]}),
     *of(BY_MODE, "release.tree", "must be left out with release.order", "origin", changes={ORDER: ["origin", "mode"]}),
     *of(BY_MODE, ORDER, "destination is missing", ["origin", "mode"], changes={"release.tree": ABSENT}),

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.tree.order import Tree
-from tasks.unbiased.grid import Grid, grid_of, round_grid, side_of
+from tasks.unbiased.dense import Dense, Strategy
+from tasks.unbiased.grid import Grid, Side, grid_of, round_grid, side_of
 from tasks.unbiased.variance import in_ranges, in_sets
 from tests.support.shapes import complete, drawn, incidences, tree_by
 
@@ -18,19 +19,28 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def draw(seed):
-    """Return a random grid of two or three axes, noisy counts by axis levels, and by dense algebra the values of all leaves and their covariance."""
+    """Return a random grid of one to three axes, trees or strategies, noisy numbers by axis levels, and by dense algebra the values of all leaves and their covariance."""
     generator = np.random.default_rng(seed)
-    axes = int(generator.integers(2, 4))
+    axes = int(generator.integers(1, 4))
     trees = [tree_by(drawn(generator, depth=5 - axes)) for _ in range(axes)]
     trees = [replace(of, axes=(replace(of.axes[0], is_ordered=generator.random() < 0.6),)) for of in trees]
     precisions = [generator.uniform(0.2, 2, tree.depth + 1).tolist() for tree in trees]
     if generator.random() < 0.3:
         precisions[0][0] = 0.0
     total = int(generator.integers(0, 100)) if generator.random() < 0.5 else None
-    grid = Grid(tuple(map(side_of, trees, precisions)), total)
+    sides = [*map(side_of, trees, precisions)]
+    for number, tree in enumerate(trees):
+        if tree.ordered and (axes == 1 or generator.random() < 0.5):
+            leaves = tree.possible_cells(tree.depth)
+            rows = generator.integers(-3, 4, (leaves, leaves)) + 9 * np.eye(leaves, dtype=np.int64)
+            sides[number] = Dense(tree, Strategy(rows), generator.uniform(0.5, 4))
+    grid = Grid(tuple(sides), total)
     noisy, information, right = {}, 0.0, 0.0
     for levels in product(*(range(tree.depth + 1) for tree in trees)):
-        of_axes = [incidences(tree)[level] for tree, level in zip(trees, levels, strict=True)]
+        of_axes = [
+            incidences(side.tree)[level] if isinstance(side, Side) or level < side.tree.depth else side.strategy.rows
+            for side, level in zip(sides, levels, strict=True)
+        ]
         counts = noisy[levels] = generator.integers(-5, 50, [len(rows) for rows in of_axes])
         cells, precision = reduce(np.kron, of_axes), precision_of(grid, levels)
         information = information + precision * cells.T @ cells
@@ -83,7 +93,7 @@ def test_one_axis_after_the_other_is_least_squares_over_everything(seed):
     measured = {levels: precision for levels in noisy if (precision := precision_of(grid, levels))}
     ends, inside = drawn_boxes(seed, values.shape, 8)
     flat = inside.reshape(8, -1)
-    for found in (grid, grid_of(tree, measured, grid.total)):
+    for found in (grid, grid_of(tree, measured, grid.total, grid.strategies)):
         assert found.settle(lambda levels: noisy[levels]) == pytest.approx(values, abs=1e-7)
         variances = found.of_boxes(ends[..., 0], ends[..., 1])
         assert variances == pytest.approx(np.einsum("bi,ij,bj->b", flat, covariance, flat), abs=1e-8)
@@ -138,18 +148,16 @@ def test_cells_and_their_means_are_boxes(seed):
     means = grid.mean_variances()
     assert means["nodes"] == pytest.approx(np.concatenate(of_tables).mean(), abs=1e-9)
     assert means["leaves"] == pytest.approx(of_tables[-1].mean(), abs=1e-9)
-    assert ("ranges" in means) == any(axis.is_ordered for axis in axes)
-    if "ranges" in means:  # of an axis without an order they are its areas
-        sides = [
-            [*combinations(range(axis.areas(axis.depth) + 1), 2)]
-            if axis.is_ordered
-            else [
-                ends for level in range(axis.depth + 1) for ends in pairwise(axis.first_descendants(level, axis.depth))
-            ]
-            for axis in axes
-        ]
-        ends = np.array([*product(*sides)])  # shape (boxes, axes, 2)
-        assert means["ranges"] == pytest.approx(grid.of_boxes(ends[..., 0].T, ends[..., 1].T).mean(), abs=1e-9)
+    many, of_ranges = [], []  # boxes of all ranges of ordered axes by the levels of others
+    for levels in product(*([None] if axis.is_ordered else range(axis.depth + 1) for axis in axes)):
+        sides = zip(axes, levels, begins_of(grid, [level or 0 for level in levels]), strict=True)
+        every = ([*combinations(range(axis.areas(axis.depth) + 1), 2)] if level is None else [*pairwise(of)] for axis, level, of in sides)  # fmt: skip
+        ends = np.array([*product(*every)])  # shape (boxes, axes, 2)
+        many.append(len(ends))
+        of_ranges.append(grid.of_boxes(ends[..., 0].T, ends[..., 1].T).mean())
+        assert grid.mean_of_ranges(levels) == pytest.approx(of_ranges[-1], abs=1e-9)
+    if any(axis.is_ordered for axis in axes):
+        assert means["ranges"] == pytest.approx(np.average(of_ranges, weights=many), abs=1e-9)
 
 
 @given(SEEDS)

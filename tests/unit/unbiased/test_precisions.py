@@ -205,26 +205,20 @@ def test_targets_of_tables_cost_no_more_than_on_a_fine_grid(shapes, most):
     """No products of precisions of some trees on a grid that keep all targets cost less, and the nearest ones little more."""
     trees = [*map(tree_by, shapes)]
     bounds = {tuple(tree.depth for tree in trees): max(most.values()), **most}
-    ends = np.cumsum([tree.depth for tree in trees])[
-        :-1
-    ]  # where the free precisions of trees end; of the leaves they are 1
+    ends = np.cumsum([tree.depth for tree in trees])[:-1]
 
-    def error(*every):
+    def error(every):
         levels = [tree_variances(tree, of).levels for tree, of in zip(trees, every, strict=True)]
-        worst = max(
-            np.prod([of[at].most for of, at in zip(levels, table, strict=True)]) / bound
-            for table, bound in bounds.items()
-        )
-        return worst * np.prod([*map(sum, every)])
+        most_of = ((np.prod([of[at].most for of, at in zip(levels, table, strict=True)]), table) for table in bounds)
+        return max(most / bounds[table] for most, table in most_of) * np.prod([*map(sum, every)])
+
+    def with_leaves(free):  # whose precisions are 1
+        return error([(*own, 1.0) for own in np.split(np.array(free[:-1]), ends)])
 
     found = for_targets_of_tables(most, trees)
     least = float(np.prod([of.sum() for of in found]))
-    assert error(*found) == pytest.approx(least, rel=1e-9)  # one is reached, and none exceeded
-    assert (
-        least * (1 - 1e-9)
-        <= least_on_grids(lambda of: error(*((*own, 1.0) for own in np.split(of[:-1], ends))), sum(map(len, shapes)))
-        <= least * 1.03
-    )
+    assert error(found) == pytest.approx(least, rel=1e-9)  # one is reached, and none exceeded
+    assert least * (1 - 1e-9) <= least_on_grids(with_leaves, sum(map(len, shapes))) <= least * 1.03
 
 
 def test_targets_that_are_none_are_refused():

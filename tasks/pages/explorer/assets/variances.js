@@ -212,28 +212,29 @@ function solved(rows, numbers) {
   return found;
 }
 
-/** Return the variance of a sum of codes that a strategy measured. */
+/** Return the variance of a sum of codes that a strategy measured, given the total, and what that adds to it. */
 function byStrategy(strategy, set) {
   const factor = factorOf(strategy);
   const inside = factor.map((_, code) => (isInside(set, code, code + 1) ? 1 : 0));
-  if (total !== null && inside.every(Boolean)) return 0;
   const [own, all] = [inside, inside.map(() => 1)].map((numbers) => solved(factor, numbers));
   const product = (one, other) => one.reduce((sum, of, place) => sum + of * other[place], 0);
-  return strategy.scale ** 2 * (product(own, own) - (total === null ? 0 : product(own, all) ** 2 / product(all, all)));
+  const ofTotal = inside.every(Boolean) ? product(all, all) : product(own, all) ** 2 / product(all, all);
+  const given = inside.every(Boolean) ? 0 : product(own, own) - ofTotal;
+  return [given, ofTotal].map((variance) => strategy.scale ** 2 * variance);
 }
 
 /** Return the standard deviation of the sum over a set of each axis, by the variance that each part adds that is rounded apart. */
 export function deviationOf(sets, rounding = known.rounding) {
   const part = partOf(sets);
-  if (known.strategy) return rounded(byStrategy(known.strategy, part.sets[0]), part.sets[0].first.length, rounding);
   if (known.views) {
     const corners = part.sets.reduce((product, { first, stop }, axis) => product * (stop[0] - first[0] < begins[axis][0][1] ? 2 * first.length : 1), 1);
     return rounded(besideViews(part, cellsBeside()).rest, corners, rounding);
   }
   const multiplied = (numbers) => numbers.reduce((product, own) => product * own, 1);
-  const moments = trees.map((tree) => momentsOf(tree, part));
+  const strategies = known.strategies ?? [];
+  const moments = [...trees.map((tree) => momentsOf(tree, part)), ...strategies.map((of) => byStrategy(of, part.sets[of.axis]))];
   const owed = total === null ? 0 : multiplied(moments.map(([, ofTotal]) => ofTotal));
-  const runs = multiplied(trees.map((tree) => insideOf(tree, 0, sets.map(() => 0), part).runs));
+  const runs = multiplied([...trees.map((tree) => insideOf(tree, 0, sets.map(() => 0), part).runs), ...strategies.map(({ axis }) => part.sets[axis].first.length)]);
   return rounded(multiplied(moments.map(([given, ofTotal]) => given + ofTotal)) - owed, runs, rounding);
 }
 
