@@ -316,13 +316,13 @@ def test_a_strategy_that_costs_more_than_is_charged_is_not_drawn(write, keys, ad
 @pytest.mark.parametrize("keys", [GRID, {"release": SPEC["release"] | {"views": {"ages": {"age": "age"}}}}])
 def test_compare_tries_grids_and_views(write, keys):
     """Mechanisms that measure every node are tried with all pairs or with views, others settle with these or go down the tree; exact deviations are shown."""
-    names = ["cascade", "unbiased_tree", "inftda_reconciled"]
+    names = ["cascade", "unbiased_tree", "inftda_reconciled", *(["optimal_ranges"] if keys == GRID else [])]
     comparison = make_comparison(load_spec(write(**keys | {"public_data": True})), names, [1.0], 2)
-    cascade, best, pruned = comparison.entries
+    cascade, best, pruned, *_ = comparison.entries
     assert 0 < best.variances["nodes"] < cascade.variances["nodes"]
     assert pruned.variances == {}
     released = best.try_on(comparison.table).released[-1]
     assert abs(int(released.counts.sum()) - 600) < 300
     answer = answer_of(comparison, 2)
-    assert [len(of.levels) for of in answer.results] == [len(answer.levels)] * 3
+    assert [len(of.levels) for of in answer.results] == [len(answer.levels)] * len(names)
     assert answer.results[1].levels[4].rows_covered.max > 0.5  # of ten rows or more, twice
