@@ -31,6 +31,7 @@ from tasks.tree.axis import FloatArray, IntArray, axis_from_codebook, numbered
 from tasks.tree.branches import RUNS, branch_name, pieces_of, slices_of
 from tasks.tree.frontier import CHUNK_CELLS, Frontier
 from tasks.tree.order import Tree
+from tasks.tree.ordered import in_order
 from tasks.tree.views import Derived, Partition, View, ViewCells, level_view, numbered_codes
 from tasks.words.areas import Names, Shapes
 
@@ -205,7 +206,7 @@ def tree_of(release: Release) -> Tree:
 def tree_in(folder: Path, terms: Terms) -> Tree:
     """Return the tree of a release, from the codebooks in a folder."""
     roles = roles_of(terms.axes, terms.published_spec, counts_groups=terms.counts_groups)
-    return load_tree(folder, terms.axes, terms.steps, tuple(roles.values()))
+    return in_order(load_tree(folder, terms.axes, terms.steps, tuple(roles.values())), terms.published_spec)
 
 
 def names_of(release: Release) -> Names:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cached_property
 from hashlib import sha256
@@ -17,6 +17,7 @@ import polars as pl
 
 from storage.tables import code_of, domains_of, is_ordered, numbers_between
 from tasks.tree.axis import IntArray
+from tasks.tree.order import Tree
 from tasks.words.spelling import plain, words_of
 
 MOST_CODES = 2**20
@@ -169,6 +170,13 @@ def ordered_axis(name: str, domain: Mapping[str, Any]) -> OrderedAxis:
     ordered, beside = ordered_codes(domain["ordered"]), codes_beside(domain["ordered"])
     codes = with_unlisted([*ordered, *beside], domain.get("unlisted"))
     return OrderedAxis(name, codes, domain.get("branching", 2), calendar, len(codes) - len(ordered) if beside else 0)
+
+
+def in_order(tree: Tree, spec: Mapping[str, Any]) -> Tree:
+    """Return a tree whose axes say whether they have an order, from the spec as it is published."""
+    domains = domains_of(spec)
+    axes = (replace(axis, is_ordered=is_ordered(domains.get(axis.name))) for axis in tree.axes)
+    return replace(tree, axes=tuple(axes))
 
 
 def with_unlisted(codes: int | Sequence[object], unlisted: object) -> tuple[str, ...]:

@@ -52,8 +52,8 @@ class ReleaseKeys(Keys):
             be given for features, unless grid is. If left out for trips with features, `trellis plan` chooses it by the codebooks
             and expected_total, and says why.
         grid: All axes of the release, two or more, for sums over sets of areas of several at once, such as ages in a region. All
-            combinations of their levels are measured. It needs a mechanism that measures every node, such as unbiased_tree. The
-            levels of the axes take turns, those of the first axis here first.
+            combinations of their levels are measured. It needs a mechanism that measures every node, such as unbiased_tree, or
+            optimal_ranges. The levels of the axes take turns, those of the first axis here first.
         finest: The finest released level, one for both ends of a trip, or {axis: level} for axes that stop above their finest level.
             Must be given for trips without features, for both ends.
         group_sizes: How many groups of each size there are, in every region, with each value of their attributes. Must be given for group sizes.

@@ -31,7 +31,7 @@ from tasks.format.strategy import STRATEGY, read_strategy, strategy_file
 from tasks.released.boxes import level_of
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
-from tasks.tree.ordered import ordered_axes
+from tasks.tree.ordered import in_order, ordered_axes
 from tasks.tree.views import Derived
 from tasks.unbiased.dense import Strategies, Strategy
 from tasks.words.areas import Names, Shapes
@@ -58,7 +58,8 @@ class PublishedFolder:
     def tree(self) -> Tree:
         """The tree, from the codebook that is published with the noisy counts, or from the codes that the spec lists."""
         tree = None if self.manifest.noisy_counts else tree_of_spec(self.manifest)
-        return tree or tree_of_codebook(self.manifest, self._read(CODEBOOK).collect())
+        tree = tree or tree_of_codebook(self.manifest, self._read(CODEBOOK).collect())
+        return in_order(tree, self.manifest.spec)
 
     @cached_property
     def has_tree(self) -> bool:

@@ -36,6 +36,7 @@ from tasks.tree.axis import Axis, AxisLevels, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, locate
 from tasks.tree.keys import all_differ, packed
 from tasks.tree.order import Tree
+from tasks.tree.ordered import in_order
 from tasks.tree.views import View
 from tasks.unbiased.dense import Strategies
 from tasks.uncertainty.intervals import NO_CAP, Margins
@@ -75,7 +76,7 @@ class FolderSource(Source):
             return self.folder.tree
         # ordered axes have all areas
         axes = [self.folder.ordered.get(name) or self._axis(name) for name in self.folder.axes]
-        return Tree(tuple(axes), self.folder.steps)
+        return in_order(Tree(tuple(axes), self.folder.steps), self.manifest.spec)
 
     @property
     def strategies(self) -> Strategies:

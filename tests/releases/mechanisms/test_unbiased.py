@@ -252,6 +252,7 @@ def test_the_deviation_of_a_rectangle_follows_from_the_manifest(released, librar
     check_deviation(found)
     ends = [found.query(zone="e..s", age="2..6", simultaneous=both).row(0, named=True) for both in (True, False)]
     assert ends[0]["low"] < ends[1]["low"] <= ends[1]["high"] < ends[0]["high"]
+    assert "sum of 1 range, whose" in ends[0]["how"]
 
 
 def test_ranges_that_are_named_are_the_most_exact(write):
