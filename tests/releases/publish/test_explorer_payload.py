@@ -187,9 +187,10 @@ def test_a_page_has_what_the_variances_of_a_strategy_follow_from(library):
     folder = open_folder(library["ranges of three"].folder)
     shown = payload(folder)
     known, codes = shown["sums"]["least_squares"], folder.tree.axes[0].areas(4)
+    [strategy] = known["strategies"]
     products = np.zeros((codes, codes))
-    products[np.tril_indices(codes)] = np.concatenate(known["strategy"]["products"])
-    covariance = known["strategy"]["scale"] ** 2 * np.linalg.inv(products + np.tril(products, -1).T)
+    products[np.tril_indices(codes)] = np.concatenate(strategy["products"])
+    covariance = strategy["scale"] ** 2 * np.linalg.inv(products + np.tril(products, -1).T)
     if shown["sums"]["total"] is not None:
         covariance -= np.outer(covariance.sum(axis=0), covariance.sum(axis=1)) / covariance.sum()
     [leaves] = [table for table in shown["tables"] if table["at"] == [4]]
