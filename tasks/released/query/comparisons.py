@@ -136,8 +136,11 @@ def _share_by_draws(part: Drawn, whole: Drawn, alpha: float) -> Reach | None:
 def _by_variance(one: Asked, other: Asked, found: Sequence[Answers], alpha: float, *, is_share: bool) -> Reach | None:
     """Return the bound of |A − rB| for unbiased counts, whose errors are taken to be normal; None for others.
 
-    In the difference of two releases, Gaussian draws may stand for one of them: by the bound of `tasks.uncertainty.ratios`.
+    In the difference of two releases, Gaussian draws may stand for one of them: by the bound of `tasks.uncertainty.ratios`. The noise of days that
+    were measured together is not independent, so that no bound of their difference follows from both variances.
     """
+    if not is_share and all(of.estimate.folder.manifest.days for of in (one, other)):
+        return None
     first, second = (_normal(of.estimate, answer) for of, answer in zip((one, other), found, strict=True))
     unbiased = [of.estimate for of in (one, other) if isinstance(of.estimate, UnbiasedEstimate)]
     is_of_both = len(unbiased) == 2 or not (is_share or one.is_exact or other.is_exact)

@@ -96,8 +96,7 @@ def test_all_cells_of_levels_and_views_share_the_probability(seed):
     """The tails of all simultaneous intervals, beyond what rounding moves, add up to α at most."""
     _, tree, *_ = draw(seed)
     released, miss = ReleasedCounts(tree.tree, tree, 0.9), 0.0
-    levels = [level_view(tree.tree, level) for level in range(tree.tree.depth + 1)]
-    for part in (*levels, *(view for view, _ in tree.views)):
+    for part in (*(level_view(tree.tree, own) for own in range(tree.tree.depth + 1)), *(of for of, _ in tree.views)):
         cells = Partition(tree.tree, part)
         estimates = released.estimates(part, cells.cells().areas, np.full(len(cells), 10**6))
         *_, high = released.intervals(part, estimates, simultaneous=True)
