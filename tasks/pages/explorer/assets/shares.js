@@ -49,8 +49,8 @@ function reachByVariance(sets, whole, axis) {
   const exactly = [sets, whole, sets.with(axis, [{ level, areas: others }])].map((of, place) => (place < 2 || others.length ? deviationOf(of, 0) ** 2 : 0));
   const together = (exactly[0] + exactly[1] - exactly[2]) / 2;
   const [ofPart, ofWhole] = [sets, whole].map((of) => deviationOf(of) ** 2);
-  const { views, trees, slack } = sums.least_squares;
-  const rounding = views || trees.length > 1 ? 2 ** (data.axes.length - 1) : slack; // of sums over all axes
+  const { views, trees, strategies, slack } = sums.least_squares;
+  const rounding = views || strategies || trees.length > 1 ? 2 ** (data.axes.length - 1) : slack; // of sums over all axes
   const z = normalQuantile(Math.log(alpha / 2));
   return (share) => z * Math.sqrt(Math.max(ofPart + share ** 2 * ofWhole - 2 * share * together, 0)) + (1 + share) * rounding;
 }
