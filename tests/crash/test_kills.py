@@ -51,13 +51,12 @@ def of_group_sizes(folder):
     return write_spec(folder, **LISTED_TENURE, keep_noisy_counts=True)
 
 
-def of_grid(folder):
-    """Write people by zone and age, whose pairs of levels are all measured."""
+def of_grid(folder, mechanism="hierarchical"):
+    """Write people by zone and age, whose pairs of levels are all measured; or ages by a strategy, in all zones and in each."""
     folder.mkdir()
     draw_people().write_csv(folder / "people.csv")
-    ordered = {"zone": {"ordered": ["n", "s"]}, "age": {"ordered": 10}}
-    grid = {"hierarchy": ordered, "release": {"grid": ["zone", "age"]}}
-    spec = SPEC | grid | {"mechanism": "hierarchical", "noise": {"sampler": "opendp"}}
+    grid = {"hierarchy": {"zone": ["n", "s"], "age": {"ordered": 10}}, "release": {"grid": ["zone", "age"]}}
+    spec = SPEC | grid | {"mechanism": mechanism, "noise": {"sampler": "opendp"}}
     return spec_in(folder, spec)
 
 
@@ -124,6 +123,7 @@ FAMILIES = {
     "unbiased trees": Family(of_town("hierarchical"), "hierarchical", OF_TOWN, OF_TOWN, "after commit noisy 4 trunk"),
     "ranges": Family(of_ages, "optimal_ranges", {4: 10}, [4], "after commit noisy 4 trunk"),
     "a grid": Family(of_grid, "hierarchical", dict.fromkeys(range(10)), range(10), "before commit counts 0 trunk"),
+    "ranges by zone": Family(partial(of_grid, mechanism="optimal_ranges"), "optimal_ranges", {5: 20, 9: 10}, [5, 9], "after commit noisy 9 trunk"),
     "unbiased trees with views": Family(of_views(mechanism="hierarchical"), "hierarchical", OF_TOWN | BESIDE_THE_TREE, range(9), "after commit noisy 8 trunk"),
     # the total, pairs of districts, leaves, and views beside the tree
     "views": Family(of_views(run={"prefect": False}), "cbdp", BESIDE_THE_TREE, BESIDE_THE_TREE, "after commit noisy 8 trunk"),
@@ -256,6 +256,7 @@ def test_every_durable_event_of_a_release_is_noticed(killed):
     pytest.param("group sizes", "after commit noisy 2 trunk", marks=pytest.mark.thorough),
     pytest.param("trips by mode", "after link level_9_trunk.noisy.parquet", marks=pytest.mark.thorough),
     pytest.param("a grid", "after commit noisy 7 trunk", marks=pytest.mark.thorough),
+    pytest.param("ranges by zone", "after link level_5_trunk.noisy.parquet", marks=pytest.mark.thorough),
 ])  # fmt: skip
 def test_a_release_survives_a_kill(name, moment, killed):
     """After SIGKILL a reserved release is finished with every level drawn and charged once; another has cost nothing."""
