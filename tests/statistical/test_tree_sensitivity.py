@@ -138,11 +138,3 @@ def test_a_series_is_charged_the_furthest_that_a_unit_moves_the_sums_of_all_its_
         assert all(square.max() <= of.l2_sensitivity_squared for square, of in zip(moved, of_levels, strict=True))
         assert not all(there) or moved[1].max() == of_levels[1].l2_sensitivity_squared
     assert sum(of.l2_sensitivity_squared / (2 * Fraction(of.sigma) ** 2) for of in of_levels) <= RHO
-
-
-def test_a_level_of_only_children_is_paid_once():
-    """A tree with such levels costs what the tree without them does, at the same noise."""
-    shapes = [[1], [2], [1, 1], [2, 2]], complete(2, 2)
-    longer, shorter = (weights_of((of,), "cascade", ADD_REMOVE, 1, exact=False)[1] for of in shapes)
-    assert list(longer.values()) == list(shorter.values())
-    assert list(longer) == [(0,), (2,), (4,)]

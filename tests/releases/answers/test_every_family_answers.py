@@ -80,19 +80,24 @@ def test_any_box_is_the_sum_of_its_rows_and_is_answered_alike(folder, tmp_path, 
             check_alike(at_once, box, answer(source.folder, areas, simultaneous=True))
 
 
-def test_a_row_is_answered_within_its_interval(folder):
-    """A cell that has a row has its count and an interval from 0 on within that of the row, which promises more; an only child has its parent's."""
-    estimate = estimate_in(folder)
+@pytest.mark.parametrize("has_noisy", [True, False])
+def test_a_row_is_answered_within_its_interval(folder, tmp_path, has_noisy):
+    """A cell that has a row has its count and an interval from 0 on within that of the row, which promises more; an only child has its parent's.
+
+    Without noisy counts the interval is that of the row, where no deviation is known.
+    """
+    estimate = estimate_in(folder if has_noisy else without_noisy_counts(folder, tmp_path / "bare"))
     for level in range(len(estimate.folder.levels)):
         table = estimate.folder.level_table(level)
-        found = estimate.answers(Boxes(table.levels, table.areas))
+        boxes = Boxes(table.levels, table.areas)
+        found = estimate.answers(boxes)
         assert (table.columns["low"].drop_nulls() >= 0).all()
         if not estimate.folder.manifest.own_views:
             assert found.count.tolist() == table.column("count").tolist()
         if estimate.folder.manifest.own_views or table.columns["low"].null_count():
             continue
         ends = {end: table.column(end) for end in ("low", "high")}
-        for chosen, alike in coarsest_boxes(estimate.source.tree, Boxes(table.levels, table.areas)):
+        for chosen, alike in coarsest_boxes(estimate.source.tree, boxes) if has_noisy else ():
             of_parents = estimate.folder.level_table(estimate.folder.level_of(alike))
             if of_parents.columns["low"].null_count():
                 continue  # an only child has its own then
@@ -102,6 +107,8 @@ def test_a_row_is_answered_within_its_interval(folder):
                 values[chosen] = met.sums(end)
         inside = (ends["low"] <= found.low) & (found.high <= ends["high"])
         assert inside[found.stated].all(), level
+        if not has_noisy and found.deviation is None:  # then rows are all that is known
+            assert found.ends() == {end: values.tolist() for end, values in ends.items()}
 
 
 def test_rows_are_shown_everywhere_as_their_tables_have_them(folder):

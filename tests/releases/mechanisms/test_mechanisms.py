@@ -4,7 +4,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import ceil
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -23,11 +22,9 @@ from flows.trials.entries import Entry
 from storage.database.connections import store
 from storage.record import load_record
 from tasks.laws.law import Sampling
-from tasks.laws.samplers import discrete_gaussian
-from tasks.laws.thresholded import thresholded_laplace
 from tasks.mechanisms import MECHANISMS
 from tasks.tree.job import tree_of
-from tests.support.cases import CASES, case_csv, case_precise
+from tests.support.cases import CASES, case_csv
 from tests.support.folders import changed, rewrite
 from tests.support.laws import drawn_by
 from tests.support.making import CUT, MECHANISM, levels_of, make, no_noise, noise_of_the_cell, quick, sealed_of
@@ -251,15 +248,3 @@ def test_compared_intervals_lie_in_those_that_are_published(tmp_path, monkeypatc
     for entry in open_release(rounded.folder).manifest.levels[1:]:
         ends, step = rounded.level(entry.level).select("low", "high"), ceil(entry.sigma)
         assert {*(ends["low"] % step), *(ends["high"] % step), entry.bound_after % step} == {0}
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "case", "sampler"),
-    [("gaussian", quick(case_precise), discrete_gaussian), ("stability_histogram", case_precise, thresholded_laplace)],
-)
-def test_so_are_those_of_leaves_and_their_sums(mechanism, case, sampler, tmp_path, monkeypatch):
-    """What is released is what was measured, and says all; sums of a thresholded histogram have none."""
-    made = make(tmp_path / "made", case, sampler, mechanism=mechanism)
-    monkeypatch.setenv("TRELLIS_HOME", str(made.home))
-    bounds = check_published(made, SimpleNamespace(released=levels_of(made.release)))
-    assert (bounds[0] is None) == (mechanism == "stability_histogram")

@@ -129,14 +129,6 @@ def test_true_counts_of_repeated_levels_are_never_read(made):
     assert made.read == {entry.level for entry in made.manifest.levels if entry.rho}
 
 
-def test_the_noise_is_that_of_a_release_without_them(maker):
-    """Nothing of the budget goes to what is fixed already: σ is that of a codebook with two levels."""
-    plans = [make_plan(load_spec(maker.spec(levels))) for levels in (LEVELS, ["state", "town"])]
-    deep, plain = ([terms.sigma for terms in plan.levels if terms.rho] for plan in plans)
-    assert set(deep) == set(plain)
-    assert len(deep) == len(plain) == 4
-
-
 def test_plan_and_pages_say_what_is_repeated(made, maker):
     """The plan, the README and the report say it; nothing calls such a level unprotected, or published exactly."""
     forecast = plan_answer(make_plan(load_spec(maker.spec(LEVELS))))

@@ -147,19 +147,6 @@ def test_levels_are_sums_and_without_noise_the_table(views, folder):
                 assert sums[sums > 0].tolist() == nodes.counts.tolist() or not leaves.counts.size
 
 
-def test_flat_noise_has_its_known_error(crossing):
-    """Over 400 trials at ε = 1, empty leaves have the mean of max(0, discrete Laplace noise), within five standard errors."""
-    entry, runs = entry_of(crossing, "laplace"), 400
-    partition = Partition(crossing.table.tree, crossing.plan.scheme.view(5))
-    empty = sums_of_leaves(partition, crossing.true_levels[-1]) == 0
-    found = [sums_of_leaves(partition, entry.try_on(crossing.table).released[-1])[empty] for _ in range(runs)]
-    draws = np.concatenate(found)
-    q = np.exp(-1.0)
-    mean, square = q / (1 - q**2), q / (1 - q) ** 2  # E[max(0, X)] and E[max(0, X)²]
-    assert len(draws) >= runs
-    assert draws.mean() == pytest.approx(mean, abs=5 * np.sqrt((square - mean**2) / len(draws)))
-
-
 def test_what_a_baseline_cannot_do_is_told(folder):
     """A name that is none is refused; out of range of ε, or above ten million leaves, a baseline is left out with its reason."""
     with pytest.raises(UsageError, match="no baseline hay:cut, only laplace, hay, hay:pruned"):
