@@ -129,7 +129,7 @@ def test_a_plan_states_what_either_law_costs(planned, capsys):
 
 @pytest.mark.parametrize("mechanism", ["inftda", "gaussian"])
 def test_a_target_is_met_with_the_least_epsilon(planned, mechanism):
-    """The bound of the level is the error that is asked for, and a little less ε does not reach it."""
+    """The bound of the level is the error that is asked for, and a little less ε does not reach it; written, ε is rounded up."""
     target = {"level": "c", "max_error": 90, "confidence": 0.95}
     laws, keys = ("laplace", "gaussian", "auto"), {"privacy__epsilon": ABSENT, "privacy__target": target}
     plan, of_gaussian, auto = (planned(law, **keys, mechanism=mechanism) for law in laws)
@@ -137,6 +137,8 @@ def test_a_target_is_met_with_the_least_epsilon(planned, mechanism):
     less = planned("laplace", privacy__epsilon=plan.guarantee.epsilon * (1 - 1e-9), mechanism=mechanism)
     assert (less.levels[3].bound or 0) > 90
     assert auto.guarantee.epsilon == min(plan.guarantee.epsilon, of_gaussian.guarantee.epsilon)
+    for of in (plan, of_gaussian):
+        assert of.guarantee.epsilon <= float(of.statement()[1:].split(",")[0]) < of.guarantee.epsilon * (1 + 1e-5)
 
 
 @pytest.mark.parametrize(("keys", "level", "told", "next_step"), [
