@@ -143,7 +143,8 @@ class PublishedRelease:
             A row per combination: per axis what was asked for, then `count`, `sd` (its standard deviation, where counts are unbiased), `low`, `high`
             (records; null where no interval can be stated), the tree `level` that was added up, and `how`. With at least the manifest's
             `intervals.confidence`, over all noise, the interval of any one row covers its true count; of all rows together only with `simultaneous`.
-            With `minus` also `difference`, `difference_low` and `difference_high`, with `share_of` `share`, `share_low` and `share_high`.
+            With `minus` also `difference`, `difference_low`, `difference_high` and `difference_how`, with `share_of` `share`, `share_low`,
+            `share_high` and `share_how`.
         Raises:
             UsageError: there is no such axis or area, or there are several; or what is compared cannot be.
             StoreError: a file of the folder is missing or altered.
@@ -414,14 +415,14 @@ def _frame(answers: Iterable[Told], names: Sequence[str], compared: Sequence[str
     """Return answers as a data frame: the named axes and derived columns, the numbers, and what was compared."""
     rows = []
     for question, counted, *others in answers:
-        of_others = [number for of in others if of for number in (of.value, of.low, of.high)]
+        of_others = [number for of in others if of for number in (of.value, of.low, of.high, of.how)]
         numbers = counted.count, counted.deviation, counted.low, counted.high, counted.level
         rows.append((*(_written(question.asked[name]) for name in names), *numbers, counted.how, *of_others))
     kinds = {"count": pl.Int64, "sd": pl.Float64} | dict.fromkeys(("low", "high", "level"), pl.Int64)
     schema: dict[str, Any] = dict.fromkeys(names, pl.String) | kinds | {"how": pl.String}
     for name in compared:
         kind = pl.Int64 if name == "difference" else pl.Float64
-        schema |= dict.fromkeys((name, f"{name}_low", f"{name}_high"), kind)
+        schema |= dict.fromkeys((name, f"{name}_low", f"{name}_high"), kind) | {f"{name}_how": pl.String}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 

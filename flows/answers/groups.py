@@ -7,12 +7,14 @@ from typing import Any
 import polars as pl
 
 from storage.errors import UsageError
+from storage.tables import ENDS
 from tasks.ingest.sources.csv_files import Dialect, OtherDialect
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.tables import check_columns, is_blank, opened, reader, text_columns
 from tasks.released.query.areas import Area, find_area
 from tasks.released.query.sets import TOGETHER, AreaSet, find_code, is_known, set_of
 from tasks.released.sources.folder import PublishedFolder
+from tasks.tree.ordered import RANGE
 
 CODE, GROUP, LEVEL, AXIS = "code", "group", "level", "axis"
 
@@ -40,7 +42,11 @@ def groups_of(published: PublishedFolder, table: Any, axis: str | None) -> dict[
             raise UsageError(f"{_FIELD}: the release has no axis {name}.", field=_FIELD, hint=hint)
         code = {row[LEVEL]: row[CODE]} if row.get(LEVEL) else row[CODE]
         is_axis = name in published.axes
-        area = find_area(published, name, code) if is_axis else find_code(published, name, row[CODE])
+        try:
+            area = find_area(published, name, code) if is_axis else find_code(published, name, row[CODE])
+        except UsageError as fault:
+            hint = f"{fault.hint}{_one_by_one(row[CODE])}".strip()
+            raise UsageError(str(fault), field=fault.field, hint=hint) from None
         groups.setdefault(name, {}).setdefault(row[GROUP], []).append(area)
     return {
         name: [set_of(published, name, areas, _written(areas), group) for group, areas in of_axis.items()]
@@ -91,8 +97,17 @@ def _only_axis(published: PublishedFolder, row: dict[str, str]) -> str:
     code = f"{row[CODE]}{f' of level {level}' if level else ''}"
     which = f"is a code of {' and '.join(found)}" if found else f"is no code of {', '.join(axes)}"
     each = " or ".join(f"{_FIELD} {axis}=FILE" for axis in found or axes)
-    hint = f"Write {each}, or give the table a column {AXIS}. For what goes from group to group, give both."
+    of_ends = {published.manifest.roles.get(axis) for axis in found} >= {*ENDS}
+    hint = f"Write {each}, or give the table a column {AXIS}."
+    hint += " For what goes from group to group, give both." if of_ends else ""
+    hint += _one_by_one(row[CODE])
     raise UsageError(f"{_FIELD}: {code} {which}.", field=_FIELD, hint=hint)
+
+
+def _one_by_one(code: str) -> str:
+    """Return what to do about a code that is none, if it looks like several."""
+    looks_like_several = RANGE in code or TOGETHER in code
+    return f" A table names codes one by one: a row for each code of {code}." if looks_like_several else ""
 
 
 def _written(areas: list[Area]) -> str:

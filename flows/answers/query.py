@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import product
 from operator import index
 from pathlib import Path
@@ -14,8 +15,8 @@ from storage.releases.terms import VIEWS
 from tasks.format.published_tree import derived_places
 from tasks.released.query.answers import Answer, answer, codes_in
 from tasks.released.query.areas import EVERYTHING, Area
-from tasks.released.query.comparisons import Asked, Compared, compared
-from tasks.released.query.sets import AreaSet, find_areas, find_codes, holds
+from tasks.released.query.comparisons import Asked, Compared, compared, of_itself
+from tasks.released.query.sets import AreaSet, find_areas, find_codes, have_same_codes, holds, is_all_of
 from tasks.released.sources.folder import PublishedFolder, open_folder
 from tasks.words.levels import place
 from tasks.words.spelling import did_you_mean
@@ -172,14 +173,22 @@ def answers_to(
             others = [*questions(minus, _with_groups(minus, asked_for, tables))]
         except UsageError as fault:
             raise UsageError(f"{minus.manifest.id}: {fault}", field="--minus", hint=fault.hint) from None
+    same = cache(partial(have_same_codes, published, minus or published))
     for number, question in enumerate(questions(published, _with_groups(published, asked_for, tables))):
         asked, less, share = Asked.of(published, question.areas, question.codes), None, None
         if minus is not None:
             other = Asked.of(minus, others[number].areas, others[number].codes)
             less = compared(asked, other, minus.manifest.id, confidence, is_share=False)
+            of_areas = dict(zip(published.axes, question.areas, strict=True)) | {**question.codes}
+            if named := [name for name, of in of_areas.items() if of.level and not same(name)]:
+                less = replace(less, how=f"{less.how}; the codebooks of both releases differ on {' and '.join(named)}")
         if share_of is not None:
-            whole = _whole_of(published, question, share_of)
-            share = compared(asked, whole, "=".join(map(str, share_of)), confidence, is_share=True)
+            (whole, is_all), name = _whole_of(published, question, share_of), "=".join(map(str, share_of))
+            share = (
+                of_itself(whole, name, confidence)
+                if is_all
+                else compared(asked, whole, name, confidence, is_share=True)
+            )
         yield question, answered(published, question, simultaneous=simultaneous), less, share
 
 
@@ -195,8 +204,8 @@ def _with_groups(
     return asked
 
 
-def _whole_of(published: PublishedFolder, question: Question, share_of: tuple[str, Any]) -> Asked:
-    """Return the question about the whole: the same question, with another area of one axis or code of a derived column."""
+def _whole_of(published: PublishedFolder, question: Question, share_of: tuple[str, Any]) -> tuple[Asked, bool]:
+    """Return the same question with another area of one axis or code of a derived column, and whether the part is all of that."""
     name, of = share_of
     [wider] = questions(published, {name: [of]})
     part, whole = (dict(zip(published.axes, of.areas, strict=True)) | {**of.codes} for of in (question, wider))
@@ -204,9 +213,10 @@ def _whole_of(published: PublishedFolder, question: Question, share_of: tuple[st
         message = f"--share-of: {name}={of} does not hold all that is asked for."
         hint = f"A share is of a whole, for example --share-of {name}={EVERYTHING}."
         raise UsageError(message, field="--share-of", hint=hint)
+    is_all = is_all_of(published, name, part.get(name, Area(0, ())), whole[name])
     whole = part | {name: whole[name]}
     areas = [whole.pop(axis) for axis in published.axes]
-    return Asked.of(published, areas, whole)
+    return Asked.of(published, areas, whole), is_all
 
 
 def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]) -> Iterator[Question]:

@@ -1,5 +1,6 @@
 """Releases, ledgers, folders and answers to questions about areas, as a person sees them."""
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from flows.run.ending import Cleaning, EndedRelease
     from tasks.released.query.comparisons import Compared
 
+_COMPARED = {"difference": "difference to", "share": "share of"}
+_MOST_WAYS = 3  # in which the intervals of a column came about, that a table names
 _BEGUN = {"running", "failed", "published"}
 
 
@@ -250,11 +253,11 @@ def show_query(answer: "QueryAnswer | QueryAnswers") -> None:
 
 def _show_compared(answer: "QueryAnswer") -> None:
     """Draw a difference to another release, and a share of a whole."""
-    for name, of in (("difference to", answer.difference), ("share of", answer.share)):
-        if of is not None:
-            value, low, high = _compared_numbers(of, is_share=of is answer.share)
+    for name, written in _COMPARED.items():
+        if (of := getattr(answer, name)) is not None:
+            value, low, high = _compared_numbers(of, is_share=name == "share")
             ends = "none can be stated" if of.low is None else f"{low} to {high}"
-            print_line(f"{name} {of.other} ({of.count:,}): [bold]{value}[/]; interval: {ends}; {of.how}")
+            print_line(f"{written} {of.other} ({of.count:,}): [bold]{value}[/]; interval: {ends}; {of.how}")
 
 
 def _compared_numbers(of: "Compared", *, is_share: bool) -> list[str]:
@@ -296,6 +299,12 @@ def _show_several(answers: "Sequence[QueryAnswer]") -> None:
         more = [number for of, is_share in of_each for number in _compared_numbers(of, is_share=is_share)]
         table.add_row(*(_called(area) if area else "all" for area in areas), count, *deviation, *ends, *more)
     out.print(table)
+    for name in compared:
+        of_rows = [getattr(answer, name) for answer in answers]
+        ways = Counter(of.how for of in of_rows)
+        for way, rows in ways.most_common(_MOST_WAYS):
+            where = f" ({rows:,} of {len(of_rows):,} rows)" if len(ways) > 1 else ""
+            print_line(f"{_COMPARED[name]} {of_rows[0].other}{where}: {way}")
     if first.confidence is not None:
         held = "all at once" if first.simultaneous else "each by itself, if it was asked for beforehand"
         print_line(f"intervals: with {100 * first.confidence:g}% probability, over all noise, {held}")

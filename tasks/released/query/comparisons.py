@@ -21,7 +21,9 @@ from tasks.uncertainty.ratios import Reach, quantile_beyond, reach_of, share_end
 _BY_DRAWS = "the noise of both is added up"
 _BY_VARIANCE = "its standard deviation follows from those of both"
 _BY_INTERVALS = "both intervals hold, each of which misses with half of the probability"
+_BY_NONE = "both are exact"
 _BY_ONE = "one of both is exact, and the interval is that of the other"
+_OF_ITSELF = "by the codebooks, part and whole are the same cells, whatever they count"
 _OF_ROWS = "no interval: those of rows have a probability of their own, since the noisy counts are not published"
 
 
@@ -85,10 +87,17 @@ def compared(one: Asked, other: Asked, name: str, confidence: float, *, is_share
     value: float | None = count - of_other
     if is_share:
         value = min(max(count / of_other, 0.0), 1.0) if of_other > 0 else None
+    if (
+        value is not None
+        and one.is_exact
+        and other.is_exact
+        and all(of.stated[0] and of.low[0] == of.high[0] for of in found)
+    ):
+        return Compared(name, of_other, value, value, value, confidence, _BY_NONE)
     noisy = tuple(of.drawn.noisy if of.drawn else int(of.count[0]) for of in found)
     reach, how = _by_variance(one, other, found, alpha, is_share=is_share), _BY_VARIANCE
     if (drawn := found[0].drawn) and (drawn_other := found[1].drawn):
-        how = _BY_DRAWS
+        how = _BY_ONE if one.is_exact or other.is_exact else _BY_DRAWS
         reach = (_share_by_draws if is_share else _difference_by_draws)(drawn, drawn_other, alpha)
     low: float | None
     high: float | None
@@ -104,6 +113,11 @@ def compared(one: Asked, other: Asked, name: str, confidence: float, *, is_share
     if value is not None:
         low, high = min(low, value), max(high, value)
     return Compared(name, of_other, value, low, high, confidence, how)
+
+
+def of_itself(whole: Asked, name: str, confidence: float) -> Compared:
+    """Return the share of a whole that is the whole itself: all of it, without any noise."""
+    return Compared(name, int(whole.answer(confidence).count[0]), 1.0, 1.0, 1.0, confidence, _OF_ITSELF)
 
 
 def _difference_by_draws(one: Drawn, other: Drawn, alpha: float) -> Reach | None:

@@ -149,6 +149,36 @@ def holds(whole: Area | AreaSet, part: Area | AreaSet) -> bool:
     return all(any(area.path[:level] in paths for level in range(area.level + 1)) for area in inside)
 
 
+def is_all_of(folder: PublishedFolder, axis: str, part: Area | AreaSet, whole: Area | AreaSet) -> bool:
+    """Return whether a set of areas that lies in another one is all of it, by the codebook."""
+    both, of = [area.pieces if isinstance(area, AreaSet) else (area,) for area in (part, whole)], axis_of(folder, axis)
+    if of is None or not of.is_listed:
+        return {area.path for area in both[0]} == {area.path for area in both[1]}
+    one, other = (
+        sum(
+            len(areas_at(of, _numbers(folder, of, own, areas), own, of.depth)) for own in {area.level for area in areas}
+        )
+        for areas in both
+    )
+    return one == other
+
+
+def have_same_codes(one: PublishedFolder, other: PublishedFolder, axis: str) -> bool:
+    """Return whether an axis, or a derived column, has the same codes in two releases, down to the finest level of both.
+
+    Codes that are known from released counts alone are no codebook that could differ.
+    """
+    manifests, books = (one.manifest, other.manifest), [axis_of(folder, axis) for folder in (one, other)]
+    same_file = len({manifest.codebooks.get(axis, manifest.id) for manifest in manifests}) == 1
+    if same_file or any(axis in manifest.unlisted for manifest in manifests):
+        return True
+    if books[0] is None or books[1] is None:
+        return False
+    depth = min(of.depth for of in books if of)
+    one_level, other_level = ((of.level_names[:depth], {*of.paths(depth).rows()}) for of in books if of)
+    return one_level == other_level
+
+
 def axis_of(folder: PublishedFolder, axis: str) -> Axis | None:
     """Return an axis, or the codes of a derived column as one, with all of its areas; None where the folder does not know them."""
     if axis in folder.manifest.derived:

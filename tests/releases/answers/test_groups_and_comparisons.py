@@ -163,7 +163,7 @@ def test_a_difference_has_an_interval_of_its_own(library, one, other, how):
     assert value == counts[0]["count"] - counts[1]["count"]
     where = [f"{axis}={area}" for axis, area in QUESTION.items()]
     told = query_answer(releases[0].folder, None, None, where, simultaneous=False, minus=releases[1].folder).difference
-    assert how in told.how
+    assert how in told.how == row["difference_how"]
     assert (told.other, told.value, told.low, told.high) == (releases[1].folder.name, value, low, high)
     asked = [asked_of(of, **QUESTION) for of in releases]
     if how == "added up":
@@ -202,8 +202,10 @@ def test_a_share_has_an_interval_of_its_own(library, name):
     (low, high), (least, most) = (ends_of(asked_of(people, zone="n", age=age), 0.95) for age in (QUESTION["age"], None))
     assert row["share_low"] >= min(low / most, row["share"]) - 0.01
     assert row["share_high"] <= max(high / max(least, 1), row["share"]) + 0.01
-    [all_] = people.query(zone="n", share_of={"zone": "n"}).to_dicts()
-    assert (all_["share"], all_["share_high"]) == (1.0, 1.0)
+    for part, whole in (("all", "all"), ("2..5+8", "8+2..4+5"), ("1..+0", "all"), ("all", "0..")):
+        [all_] = people.query(zone="n", age=part, share_of={"age": whole}).to_dicts()
+        assert (all_["share"], all_["share_low"], all_["share_high"]) == (1.0, 1.0, 1.0)
+        assert all_["share_how"].startswith("by the codebooks, part and whole are the same")
     with pytest.raises(UsageError, match="does not hold all that is asked for"):
         people.query(age="2..5", share_of={"age": "3..9"})
     with pytest.raises(UsageError, match="no intervals that hold all at once"):
@@ -220,6 +222,19 @@ def test_the_covariance_of_a_part_and_a_whole_is_that_of_least_squares(library, 
     for part, variance in ((one, variances[0]), (rest, variances[1])):
         together = (variances[2] - variances[0] - variances[1]) / 2
         assert estimate.covariance(part, both) == pytest.approx(variance + together, rel=1e-9)
+
+
+def test_what_needs_no_interval_is_told(library):
+    """Exact less exact; codebooks that differ; households of all tenures of all; and a range in a table of groups."""
+    exact, other, grid, homes = (library[name].found for name in ("two passes", "trips", "grid", "sizes by tenure"))
+    assert exact.query(minus=other)["difference_how"].item() == "both are exact"
+    differ = grid.query(zone=["n", "all"], age="3", minus=exact)["difference_how"]
+    assert ["differ on zone" in how for how in differ] == [True, False]
+    assert homes.query(size="2+4..", share_of={"tenure": "all"})["share_low"].item() == 1.0
+    with pytest.raises(UsageError) as refused:
+        homes.query(areas=pl.DataFrame({"code": ["2..3"], "group": ["a"]}))
+    assert refused.value.hint.endswith("A table names codes one by one: a row for each code of 2..3.")
+    assert "from group to group" not in refused.value.hint
 
 
 def test_what_rows_alone_say_is_not_compared(library, tmp_path):
@@ -249,5 +264,5 @@ def test_the_command_line_compares(library, capsys, monkeypatch):
     assert f"difference to {other.name} (" in shown
     assert "share of age=all (" in shown
     assert main([*options, "--zone", "n", "--zone", "s"]) == 0
-    assert "difference" in capsys.readouterr().out
+    assert f"difference to {other.name}: the noise of both" in capsys.readouterr().out
     assert main(["query", str(one), "--age", "1", "--share-of", "mode=all"]) == 2
