@@ -1,6 +1,7 @@
 """The tables of the explorer's data: of ends and attributes alike, the most useful first, as far as they have room."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
 from typing import Any
@@ -12,7 +13,7 @@ from tasks.format.entries import LevelEntry, ViewEntry
 from tasks.pages.explorer.areas import views_shown
 from tasks.pages.explorer.sums import MOST_NUMBERED, Sums
 from tasks.released.boxes import Boxes, Met, level_of
-from tasks.released.estimate import Estimate
+from tasks.released.estimate import Answers, Estimate
 from tasks.released.query.overview import level_shown
 from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.axis import AxisLevels
@@ -25,6 +26,10 @@ _MOST_WORK = 10_000_000  # rows that are added up for all tables of attributes t
 _MOST_DENSE = 100_000  # possible cells of a level of which all are shown, those without a row too
 _ONE_BY_ONE = 2_000_000  # cells without a row that are asked about one by one
 _DIGITS = 4  # of standard deviations, after the point
+_MOST_EXPLAINED = 200  # cells of a table, spread over it, that say what its numbers follow from
+_SOURCE = re.compile(  # of a number, in words about it; codes stand before the words of the first kind
+    r"^.*(least squares over [\w ]+|published exactly)$|\b(?:of|at) (view [^ :;,]+|levels? \d+(?:, \d+)*)"
+)
 
 
 def tables_shown(estimate: Estimate, most_rows: int) -> tuple[dict[str, Any], AxisLevels]:
@@ -166,7 +171,8 @@ def _table(
         areas = tuple(of.ravel() for of in np.indices(sizes))
     boxes, cells = Boxes(levels, areas), None if len(areas[0]) == math.prod(sizes) else packed(areas, sizes)
     are_pairs = ends and all((level > 0) == (axis in ends) for axis, level in enumerate(levels))
-    shown = _published(estimate, view, boxes) if view else _asked(estimate, boxes, entry)
+    answers = estimate.answers(boxes)
+    shown = _published(estimate, view, boxes) if view else _asked(estimate, boxes, entry, answers)
     if cells is None or not entry:
         of_sums = sums.of_table(boxes, np.array(shown[COUNT], dtype=np.int64))
     else:
@@ -174,7 +180,7 @@ def _table(
     return {
         "at": list(levels),
         "cells": None if cells is None else cells.tolist(),
-        "source": f"view {view.name}" if view else f"level {entry.level}" if entry else "sum of leaves",
+        "source": _source(estimate, answers) or (f"level {entry.level}" if entry else "sum of leaves"),
         "exact": not view and folder.is_exact(levels),
         **shown,
         **of_sums,
@@ -193,9 +199,17 @@ def _published(estimate: Estimate, view: ViewEntry, boxes: Boxes) -> dict[str, A
     }
 
 
-def _asked(estimate: Estimate, boxes: Boxes, entry: LevelEntry | None) -> dict[str, Any]:
+def _source(estimate: Estimate, answers: Answers) -> str:
+    """Return from which views and levels, or from what else, questions about boxes are answered, as `query` names it; empty where it does not."""
+    most = 1 if estimate.source.covariance else _MOST_EXPLAINED
+    boxes = np.linspace(0, len(answers.count) - 1, min(len(answers.count), most), dtype=np.int64).tolist()
+    found = (_SOURCE.search(answers.how(box)) for box in boxes)
+    return ", ".join(sorted({of[of.lastindex or 0] for of in found if of}))
+
+
+def _asked(estimate: Estimate, boxes: Boxes, entry: LevelEntry | None, answers: Answers) -> dict[str, Any]:
     """Return what a question about each box is answered, and the marks of rows that stand out if the boxes are cells of a level."""
-    answers, rows = estimate.answers(boxes), estimate.folder.level_table(entry.level) if entry else None
+    rows = estimate.folder.level_table(entry.level) if entry else None
     is_marked = rows is not None and SIGNAL in rows.columns.columns
     return {
         COUNT: answers.count.tolist(),

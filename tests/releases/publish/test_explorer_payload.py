@@ -117,6 +117,8 @@ def check_tables(folder, shown, most=20):
         assert table["measured"] or table["ranges"] or table["why"] or shown["sums"]["least_squares"], table["at"]
         got = [tuple((table[name] or {place: None})[place] for name in ("count", "low", "high")) for place in places]
         assert got == [(of.count, of.low, of.high) for of in answered], table["at"]
+        hows = [of.how for of in answered if re.search(r"level|view", of.how)]
+        assert all(any(own in how for own in table["source"].split(", ")) for how in hows), (table["source"], hows)
         many += len(got)
     return many
 
@@ -221,13 +223,13 @@ def test_numbers_of_groups_are_shown_by_region_and_size(library, kind):
 
 
 def test_tables_of_views_are_shown(place):
-    """A table that a view has is the view's, and others are summed."""
+    """A table names all that its cells follow from: of a view, of the level with its cells, or of several, where an area is an only child."""
     folder = Town(place).release()
     found = payload(open_folder(folder))
     sources = {tuple(table["at"]): table["source"] for table in found["tables"]}
     others = [0] * (len(found["axes"]) - 2)
     found_in = [sources[*at, *others] for at in ((2, 0), (1, 1), (2, 2), (2, 1), (1, 2))]
-    assert found_in == ["view living", "view pairs", "level 4", "level 3", "sum of leaves"]
+    assert found_in == ["view living", "level 2", *["level 2, level 4"] * 3]
     living = pl.read_parquet(folder / "views/living.parquet").select("count", "low", "high").to_dict(as_series=False)
     [table] = [table for table in found["tables"] if table["source"] == "view living"]
     assert {name: table[name] for name in living} == living
