@@ -97,11 +97,15 @@ export function shareOf(sets, axis) {
   const drawn = sums.least_squares ? [] : [sets, whole].map((of) => drawsOf(boxesIn(of)));
   const byDraws = drawn[0] && drawn[1] ? reachByDraws(...drawn) : null;
   let ends;
+  let how = "";
   if (sums.least_squares) ends = shareEnds(part.count, all.count, reachByVariance(sets, whole, axis));
   else if (byDraws) ends = shareEnds(drawn[0].noisy, drawn[1].noisy, byDraws);
-  else ends = endsByIntervals(sets, whole, part.exact || all.exact);
+  else {
+    ends = endsByIntervals(sets, whole, part.exact || all.exact);
+    how = part.exact || all.exact ? "One of both is exact, and the interval is that of the other." : "Both intervals hold, each of which misses with half of the probability.";
+  }
   if (sums.why || ends.includes(null)) return [`${share} (${number(all.count)}): ${inPercent(value, [value, value])}, without an interval.`, Boolean(sums.why)];
   const bounds = [Math.min(ends[0], value), Math.max(ends[1], value)];
   const [own, low, high] = [value, ...bounds].map((one) => inPercent(one, bounds));
-  return [`${share} (${number(all.count)}): ${own}, ${low} to ${high} with ${percent} probability.`, true];
+  return [`${share} (${number(all.count)}): ${own}, ${low} to ${high} with ${percent} probability.${how && ` ${how}`}`, true];
 }

@@ -303,7 +303,8 @@ export function sumOf(sets, miss = alpha) {
   const ends = sums.above ? boxes.map((of) => intervalBelow(of, miss / boxes.length)) : [intervalOfAll(boxes, miss)];
   if (ends.includes(null)) return { ...answer, why: whyNone(boxes) };
   const [low, high] = [0, 1].map((end) => ends.reduce((sum, of) => sum + of[end], 0));
-  return { ...answer, low, high };
+  const note = ends.length > 1 && !answer.exact ? `It is a sum of ${ends.length} parts, whose noise is not added up: each interval misses with 1/${ends.length} of the probability.` : "";
+  return { ...answer, low, high, note };
 }
 
 /** Return why this page states no interval of the sum of boxes. */
