@@ -19,6 +19,7 @@ from tests.support.households import VIEWS, homes_released
 from tests.support.spec import spec_in
 
 WITHOUT_VIEWS = {"release": {"csv": False, "views": "none"}}
+ROUND = {"dataset": "walked", "hierarchy": BY_MODE["hierarchy"] | {"hour": {"ordered": 12, "round": True}}}
 UNBIASED = {  # of people, no two of as many, by how their zones and ages are measured
     "unbiased": {"release": {"order": ["zone", "age"]}},
     "grid": {},
@@ -145,7 +146,7 @@ def folders(tmp_path_factory):
             "homes": homes_released(place / "homes", dataset="homes").folder,
             "by tenure": homes_released(place / "tenure", dataset="tenure", **VIEWS).folder,
             "by mode": land_released(place / "mode", {}, **BY_MODE),
-            "walked by mode": land_released(place / "walked", {}, **BY_MODE | WITHOUT_VIEWS | {"dataset": "walked"}),
+            "walked by mode": land_released(place / "walked", {}, **BY_MODE | WITHOUT_VIEWS | ROUND),
             "leaves by mode": land_released(
                 place / "leaves", {}, **BY_MODE | WITHOUT_VIEWS | {"dataset": "leaves", "mechanism": "gaussian"}
             ),
@@ -553,8 +554,14 @@ def test_sums_of_areas_are_what_a_query_adds_up(name, folders, reader):
             elif axis in folder.ordered:
                 codes = folder.ordered[axis].codes[-1]
                 first, last = sorted(chance.choice(len(codes), 2).tolist())
-                only += [f"{number}.{len(levels)}.{first}.{last}"] if last - first < len(codes) - 1 else []
-                where[axis] = f"{codes[first]}..{codes[last]}" if first < last else f"{levels[-1]}={codes[first]}"
+                if name == "walked by mode" and trial % 2 and first + 1 < last:  # over the end
+                    first, last = last, first
+                ranges = [(first, last)]
+                if trial % 3 == 0 and first + 3 < last:  # without a code in between
+                    ranges = [(first, first + 1), (first + 3, last)]
+                only += [f"{number}.{len(levels)}.{a}.{b}" for a, b in ranges if b - a < len(codes) - 1]
+                texts = [f"{codes[a]}..{codes[b]}" if a != b else f"{levels[-1]}={codes[a]}" for a, b in ranges]
+                where[axis] = "+".join(texts)
             else:
                 codes = folder.tree.axes[number].codes[level := int(chance.integers(len(levels)))]
                 some = sorted(chance.choice(len(codes), chance.integers(1, len(codes) + 1), replace=False).tolist())

@@ -11,7 +11,7 @@ from tasks.format.published_tree import axis_columns, view_columns
 from tasks.released.estimate import Estimate
 from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.axis import Axis, AxisLevels, Path
-from tasks.tree.ordered import codes_apart, codes_beside
+from tasks.tree.ordered import codes_apart, codes_beside, goes_round
 from tasks.words.drawings import drawn_shapes
 from tasks.words.levels import level_called
 
@@ -36,6 +36,7 @@ def axes_shown(estimate: Estimate, finest: AxisLevels) -> tuple[list[dict[str, A
             "name": axis.name,
             "role": folder.manifest.roles[axis.name],
             "ordered": axis.name in folder.ordered,
+            "round": axis.name in folder.ordered and goes_round(axis.name, domains_of(folder.manifest.spec)[axis.name]),
             "apart": _codes_apart(folder, axis, finest[number]),
             "levels": [
                 {

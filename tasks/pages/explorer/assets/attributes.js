@@ -55,40 +55,48 @@ function anyCodes(axis) {
   return { show, part: make("div", {}, make("label", { for: select.id }, data.axes[axis].name), select, chips) };
 }
 
-/** Return the choice of a range of an ordered attribute by two handles; codes beside its order are in none. */
+/**
+ * Return the choice of a range of an ordered attribute by two handles; codes beside its order are in none. Where it goes round, the first handle may
+ * stand after the second. Of several ranges, which an address may name, they show the first.
+ */
 function twoHandles(axis) {
   const { level } = every.findLast((one) => one.axis === axis);
   const last = sizeOf(axis, level) - data.axes[axis].apart - 1;
   const all = ["all", ...[...Array(data.axes[axis].apart).keys()].map((place) => labelOf({ axis, level }, last + 1 + place))].join(", with ");
   const words = make("output", { id: `only-${axis}` });
   const value = () => handles.map((handle) => Number(handle.value));
+  const isAll = ([from, to]) => (from === 0 && to === last) || from === to + 1;
+  const inWords = (own) => [...new Set([own.first, own.last])].map((at) => labelOf({ axis, level: own.level }, at)).join(" to ");
   const say = () => {
     const [from, to] = value();
     const labels = [from, to].map((at) => labelOf({ axis, level }, at));
-    words.textContent = from === 0 && to === last ? all : from === to ? labels[0] : labels.join(" to ");
+    words.textContent = isAll(value()) ? all : inWords({ level, first: from, last: to });
+    track.classList.toggle("round", from > to);
     handles.forEach((handle, place) => handle.setAttribute("aria-valuetext", labels[place]));
     track.style.setProperty("--from", `${(100 * from) / last}%`);
     track.style.setProperty("--to", `${(100 * to) / last}%`);
   };
   const move = (place) => () => {
     const [from, to] = value();
-    if (from > to) handles[place].value = place ? from : to; // one handle stops at the other
+    if (from > to && !data.axes[axis].round) handles[place].value = place ? from : to; // one handle stops at the other
     handles[0].style.zIndex = value()[0] === last ? 1 : 0; // so that two at the end can be parted
     say();
   };
   const change = () => {
     const [from, to] = value();
-    restrict(axis, from === 0 && to === last ? [] : [{ level, first: from, last: to }]);
+    restrict(axis, isAll(value()) ? [] : [{ level, first: from, last: to }]);
   };
   const handles = ["from", "to"].map((text, place) =>
     make("input", { type: "range", id: `only-${axis}-${text}`, min: 0, max: last, step: 1, value: place * last, "aria-label": `${data.axes[axis].name}, ${text}`, oninput: move(place), onchange: change }),
   );
   const track = make("div", { class: "track" }, ...handles);
   const show = () => {
-    const [only] = chosen.only.get(axis) ?? [];
-    handles[0].value = only?.first ?? 0;
-    handles[1].value = only?.last ?? last;
+    const ranges = chosen.only.get(axis) ?? [];
+    const [only = { level, first: 0, last }] = ranges;
+    handles[1].value = within(axis, only.level, [only.last], level).at(-1);
+    [handles[0].value] = within(axis, only.level, [only.first], level);
     move(0)();
+    if (ranges.length) words.textContent = ranges.map(inWords).join(", ");
   };
   return { show, part: make("div", { role: "group", "aria-label": data.axes[axis].name }, make("span", { class: "label" }, data.axes[axis].name, ": ", words), track) };
 }

@@ -61,10 +61,15 @@ function begin() {
 
 let hasChart = false;
 
+/** Return whether single codes of an attribute are chosen, and not ranges by two handles. */
+function isOfCodes(axis) {
+  return document.querySelector(`select#only-${axis}`) !== null;
+}
+
 /** Let further areas and codes join those that are chosen; or leave the last one of each. */
 function chooseSeveral(several) {
   chosen.several = several;
-  if (!several) for (const [axis, ranges] of chosen.only) chosen.only.set(axis, ranges.slice(-1));
+  if (!several) for (const [axis, ranges] of chosen.only) if (isOfCodes(axis)) chosen.only.set(axis, ranges.slice(-1));
   if (data.ends) actions.choosePair(...chosen.ends.map((of) => (several ? of : of.slice(-1))));
   else show();
 }
@@ -126,10 +131,11 @@ function startAgain() {
 function fromAddress() {
   const asked = address.read();
   const only = (asked.only ?? "").split("_").map((text) => text.split(".").map(Number));
-  const isThere = ([axis, level, first, last]) => attributes.includes(axis) && first <= last && last < (data.axes[axis].levels[level - 1]?.codes.length ?? 0);
+  const sizeAt = (axis, level) => data.axes[axis].levels[level - 1]?.codes.length ?? 0;
+  const isRound = ([axis, level, first, last]) => data.axes[axis].round && last >= 0 && last < first && first < sizeAt(axis, level) - data.axes[axis].apart;
+  const isThere = ([axis, level, first, last]) => attributes.includes(axis) && ((first <= last && last < sizeAt(axis, level)) || isRound([axis, level, first, last]));
   const ofAxes = Map.groupBy(only.filter(isThere), ([axis]) => axis);
-  const most = (axis) => (document.querySelector(`select#only-${axis}`) ? Infinity : 1); // two handles choose one range
-  chosen.only = new Map([...ofAxes].map(([axis, own]) => [axis, own.slice(0, most(axis)).map(([, level, first, last]) => ({ level, first, last }))]));
+  chosen.only = new Map([...ofAxes].map(([axis, own]) => [axis, own.map(([, level, first, last]) => ({ level, first, last }))]));
   if (hasChart) chooseChart(asked);
   chosen.direction = asked.by === "1" ? TO : FROM;
   chosen.pairs = pairsListed.find((pairs) => pairs.name === asked.level) ?? null;
@@ -137,7 +143,7 @@ function fromAddress() {
   chosen.whole = data.axes[asked.whole] ? Number(asked.whole) : null;
   const ends = [asked.area, asked.to].map((text) => (text ? areasNamed(text) : []));
   if (ends[TO].length && !ends[FROM].length) chosen.direction = TO;
-  chosen.several = [...chosen.only.values()].some((ranges) => ranges.length > 1); // or if areas are several
+  chosen.several = [...chosen.only].some(([axis, ranges]) => isOfCodes(axis) && ranges.length > 1); // or if areas are several
   if (data.ends) actions.choosePair(...ends, asked.picked === "1");
   else show();
 }

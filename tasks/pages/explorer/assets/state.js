@@ -14,7 +14,7 @@ export const chosen = {
   pairs: null, // of `pairsListed`, what the list shows
   within: false, // whether trips that stay in an area are listed
   zoom: 1, // of the map
-  only: new Map(), // by axis, the codes to which everything is restricted, as ranges: of each the level, the first and the last code
+  only: new Map(), // by axis, the codes to which everything is restricted, as ranges: of each the level, the first and the last code, before the first where it goes over the end of an axis
   whole: null, // the axis of all of whose areas a share is stated
   by: [null, null], // the one or two attributes of the chart
   shown: 15, // rows of the list
@@ -35,12 +35,18 @@ export function middleEnd() {
   return [chosen.direction, 1 - chosen.direction].find((end) => chosen.ends[end].length) ?? null;
 }
 
+/** Return the codes of a range, which may go over the end of an axis to its beginning. */
+function codesIn(axis, { level, first, last }) {
+  const codes = [...data.axes[axis].levels[level - 1].codes.keys()];
+  return first <= last ? codes.slice(first, last + 1) : [...codes.slice(0, last + 1), ...codes.slice(first, codes.length - data.axes[axis].apart)];
+}
+
 /** Return the codes of one level to which an axis is restricted; null where it is not. */
 export function onlyOf(axis) {
   const ranges = chosen.only.get(axis);
   if (!ranges) return null;
   const level = Math.max(...ranges.map((range) => range.level));
-  const codes = ranges.flatMap(({ level: own, first, last }) => within(axis, own, [...Array(last - first + 1).keys()].map((place) => first + place), level));
+  const codes = ranges.flatMap((range) => within(axis, range.level, codesIn(axis, range), level));
   return { level, codes: [...new Set(codes)] };
 }
 
