@@ -1,6 +1,6 @@
 """The reservation of a whole release before its first draw, and how a reserved release resumes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +19,9 @@ from flows.run.notices import refusals_announced
 from flows.specification.file import load_spec, parse_spec
 from flows.specification.sections.run import RunKeys
 from storage.database.connections import store, transaction
-from storage.errors import BudgetExceeded, SpecError
+from storage.errors import BudgetExceeded, SpecError, UsageError
 from storage.ledger.events import note, read_books
-from storage.ledger.recognition import keep_recognised, known_contents, same_place
+from storage.ledger.recognition import Content, RecognisedTable, keep_recognised, known_contents, same_place
 from storage.machine.caller import tell_caller
 from storage.machine.clock import utc_now
 from storage.machine.home import give_up_claim
@@ -162,7 +162,7 @@ def plan_again(release: Release) -> Plan:
 
     Raises:
         InputError: a public table is not what it was when the release was reserved, or no longer exists.
-        UsageError: another dataset has used the table.
+        UsageError: another dataset has used the table, or an earlier day with which this one is measured.
     """
     file = parse_spec(release.spec, Path(release.terms.files.spec))
     # before a plan finds what else is wrong with a table that changed
@@ -173,8 +173,10 @@ def plan_again(release: Release) -> Plan:
         books = read_books(con)
         account = books.account_of(release.id)
         claim = account.claims[release.id] if account else None
-        known = known_contents(con).get(release.id)
-        if claim and (claim.table, known) != (table.place, table.content):
+        contents = known_contents(con)
+        if account and release.terms.days:
+            _check_of_its_day(release.id, table, {day: contents.get(day) for day in account.declared_with(release.id)})
+        if claim and (claim.table, contents.get(release.id)) != (table.place, table.content):
             # who said that a table holds other people said it of the table at that place
             confirmed = claim.different_people and same_place(claim.table, table.place)
             others = different_people_from(plan, books, table.with_copies(con), different_people=confirmed)
@@ -183,3 +185,19 @@ def plan_again(release: Release) -> Plan:
                     note(con, "table", release.id, table=table.place)
                 keep_recognised(con, release.id, table, others)
     return plan
+
+
+def _check_of_its_day(release_id: str, table: RecognisedTable, contents: Mapping[str, Content | None]) -> None:
+    """Refuse a table with the records of another day that is measured together with this one; nobody has m records in both.
+
+    Args:
+        contents: of all days, as they were read last; None for a day whose table was not read.
+    """
+    for day, known in contents.items():
+        if known and day != release_id and table.content and known.records == table.content.records:
+            raise UsageError(
+                f"input.table has the same records as that of {day}. All days of the series are measured together, and"
+                " privacy.max_records_per_unit holds for all of their tables, so each record may be in one of them only.",
+                field="input.table",
+                hint=f"Put the table of the day in place and run `trellis rerun {release_id}`, or run `trellis abandon {release_id}`.",
+            )

@@ -97,7 +97,7 @@ def total(folder):
 
 @pytest.mark.parametrize("country", [TOGETHER], indirect=True)
 def test_days_that_are_measured_together(country, monkeypatch):
-    """Without noise days and sums are exact; a day waits for those before, true counts for those after, and after an abandoned day all begins anew."""
+    """Without noise days and sums are exact; a day waits for those before, true counts for those after; a table counts once, and after an abandoned day all begins anew."""
     people, quiet = [], drawn_by("unbiased_tree", {"opendp": Sampling(no_noise)})
     monkeypatch.setitem(MECHANISMS, "unbiased_tree", quiet)
     with pytest.raises(UsageError, match=f"{IDS[0]} is not published"):
@@ -106,6 +106,9 @@ def test_days_that_are_measured_together(country, monkeypatch):
         if month == 3:
             abandon_release(IDS[2])
             assert list_vaults() == []
+        if people:
+            with pytest.raises(UsageError, match=f"same records as that of {IDS[min(month - 1, 1)]}"):
+                make(id_)
         people.append(country.write_trips(month))
         make(id_)
         folder = country.folder / "out" / id_
