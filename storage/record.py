@@ -1,6 +1,6 @@
 """The record of a release: everything that the store knows of it at one moment."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -75,6 +75,8 @@ class Record:
             ends before a day that is abandoned. Empty for other releases.
         earlier: the days of the last run that this day is measured with, the latest first; where it begins a run, the last published day,
             whose cumulative counts go on.
+        since: the first published day, or this one; empty for other releases.
+        missing: the days after it that are not published.
     """
 
     release: Release
@@ -83,6 +85,8 @@ class Record:
     shards: Shards
     runs: tuple[int, ...] = ()
     earlier: tuple[EarlierDay, ...] = ()
+    since: str = ""
+    missing: tuple[str, ...] = ()
     _pieces: Mapping[str, list[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -266,16 +270,21 @@ def load_record(con: Connection, release_id: str, books: Books | None = None) ->
     if not (account and release.terms.days) or release.state in {"published", "abandoned"}:
         return Record(release, charges, branches, shards)
     together = account.declared_with(release_id)
-    runs, earlier = _days_before(con, together[: together.index(release_id)], len(release.terms.days))
-    return Record(release, charges, branches, shards, runs, earlier)
+    before = together[: together.index(release_id)]
+    states = states_of(con, before)
+    runs, earlier = _days_before(con, states, len(release.terms.days))
+    since = next((day for day in before if states[day] == "published"), release_id)
+    missing = tuple(day for day in before if since in before[: before.index(day)] and states[day] != "published")
+    return Record(release, charges, branches, shards, runs, earlier, since, missing)
 
 
-def _days_before(con: Connection, days: Sequence[str], band: int) -> tuple[tuple[int, ...], tuple[EarlierDay, ...]]:
-    """Return `runs` and `earlier` of the record of a day, given the days before it; a day counts as missing unless it is published."""
-    states = states_of(con, days)
+def _days_before(
+    con: Connection, states: Mapping[str, str | None], band: int
+) -> tuple[tuple[int, ...], tuple[EarlierDay, ...]]:
+    """Return `runs` and `earlier` of the record of a day, given the states of the days before it; a day counts as missing unless it is published."""
     runs, run, published = list[int](), list[str](), list[str]()
-    for day in days:
-        if states[day] == "published":
+    for day, state in states.items():
+        if state == "published":
             run.append(day)
             published.append(day)
         else:

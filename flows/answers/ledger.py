@@ -172,7 +172,7 @@ def _account(books: Books, account: Account) -> AccountStatement:
         same_people=account.datasets[1:],
         unit=terms.unit,
         neighbours=terms.neighbours,
-        holds_for=claimed_units(account.contributions),
+        holds_for=claimed_units(account.contributions, days_together=account.days_together),
         max_records_per_unit=promised.max_records_per_unit if promised else None,
         unprotected=account.unprotected,
         cap=CapTerms(cap.epsilon, cap.delta, float(cap.rho)),

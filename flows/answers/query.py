@@ -68,6 +68,7 @@ class QueryAnswer:
         sd: the standard deviation of the count, records; None where it is no unbiased estimate.
         difference: to another release, if it was asked for.
         share: of a whole, if it was asked for.
+        period: which days are added up, in words, if the folder has the cumulative counts of a series.
     """
 
     id: str
@@ -86,6 +87,7 @@ class QueryAnswer:
     sd: float | None = None
     difference: Compared | None = None
     share: Compared | None = None
+    period: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +297,7 @@ def _answer_about(published: PublishedFolder, told: Told, *, simultaneous: bool)
         how=counted.how,
         difference=difference,
         share=share,
+        period=manifest.days.period(manifest.id) if manifest.cumulative and manifest.days else None,
     )
 
 

@@ -221,14 +221,14 @@ def _show_schedule(schedule: "PlannedDays | None") -> None:
     if (of := schedule.cumulative) is None:
         return
     out.print(
-        f"days are measured together, up to {of.days} in one sum: a count of level {of.level} has a standard deviation of at most"
-        f" {rounded_up(of.together.day, 3)}, and its sum over all days {rounded_up(of.together.cumulative, 3)}"
+        f"days are measured together, up to {of.days} in one sum: on the last day, a count of level {of.level} has a standard deviation of about"
+        f" {of.together.day:.3g} at most, and its sum over all days {of.together.cumulative:.3g}"
     )
     for what, alone in (
         ("independent releases with the same ρ in all", of.independent),
         ("with the same ρ each, for units whose records are all on one day", of.disjoint),
     ):
-        out.print(f"  {what}: {rounded_up(alone.day, 3)}, and {rounded_up(alone.cumulative, 3)}")
+        out.print(f"  {what}: {alone.day:.3g}, and {alone.cumulative:.3g}")
 
 
 def _budget_line(budget: "BudgetForecast") -> str:

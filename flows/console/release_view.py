@@ -229,6 +229,8 @@ def show_query(answer: "QueryAnswer | QueryAnswers") -> None:
     asked = [f"{axis} {_called(area)} ({area.level})" for axis, area in answer.where.items() if area]
     print_line(f"[bold]{', '.join(asked) or 'everything'}[/]")
     print_line(f"count: [bold]{answer.count:,}[/]")
+    if answer.period:
+        print_line(f"period: {answer.period}")
     if answer.sd is not None:
         print_line(f"standard deviation: {answer.sd:,.3g}" if answer.sd else "standard deviation: 0")
     if answer.low is None or answer.high is None or answer.confidence is None:

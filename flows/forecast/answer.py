@@ -354,7 +354,10 @@ def _budget_summary(plan: Plan, admitted: Admission, scheduled: PlannedDays | No
         CapTerms(cap.epsilon, cap.delta, float(cap.rho)),
         before=_composed(after[: len(before)], cap),
         after=_composed(after, cap),
-        holds_for=claimed_units([spending.contributions for spending in after]),
+        holds_for=claimed_units(
+            [spending.contributions for spending in after],
+            days_together=plan.guarantee.days is not None or bool(admitted.account and admitted.account.days_together),
+        ),
     )
 
 

@@ -200,6 +200,11 @@ class Account:
         return sum((spending.rho for spending in for_one_unit(self.spendings)), Fraction(0))
 
     @property
+    def days_together(self) -> bool:
+        """Whether a declared series measures its days together, so that their tables count as one."""
+        return any(series.is_charged_once for series in self.series.values())
+
+    @property
     def contributions(self) -> list[Contributions | None]:
         """How many records a unit has by each release or declared series that has not given everything back."""
         return [spending.contributions for spending in self.spendings]

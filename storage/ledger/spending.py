@@ -139,8 +139,12 @@ class CapTerms:
     rho: float
 
 
-def claimed_units(contributions: Sequence[Contributions | None]) -> str:
-    """Return for which units, and between which tables, the claim about several releases holds, in words."""
+def claimed_units(contributions: Sequence[Contributions | None], *, days_together: bool = False) -> str:
+    """Return for which units, and between which tables, the claim about several releases holds, in words.
+
+    Args:
+        days_together: whether one of them is a series that measures its days together, so that these count as one table.
+    """
     promised = weakest_promise(contributions)
     # a total was published exactly beside a release for which units may have fewer records
     only_some_are_exact = len({of.exact_records_per_unit for of in contributions if of}) > 1
@@ -150,4 +154,5 @@ def claimed_units(contributions: Sequence[Contributions | None]) -> str:
     how, most = "exactly" if promised.exact_records_per_unit else "at most", promised.max_records_per_unit
     records = f"{how} {most} record{'s' * (most > 1)}"
     where = f" in different areas of {promised.distinct}" if promised.distinct and most > 1 else ""
-    return f"every unit with {records}{where}, as the data owner promises{tables}"
+    days = " (where days are measured together: in the tables of all of them)" if days_together else ""
+    return f"every unit with {records}{where}{days}, as the data owner promises{tables}"

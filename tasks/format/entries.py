@@ -8,6 +8,7 @@ from storage.releases.parts import DISCRETE_GAUSSIAN
 from storage.tables import level_files, level_path
 from tasks.laws.law import LevelNoise
 from tasks.laws.named import LAWS, noise_of
+from tasks.words.levels import in_short
 
 Promise = Literal["rows", "cells"]
 
@@ -271,10 +272,23 @@ class DaysEntry(Section):
         weights: of the day itself, the day before, and so on.
         runs: how many days each run of published days has until now: a run ends before a day that is abandoned, and sums reach back to
             the first day of theirs.
+        since: the release of the first day that is published.
+        missing: the releases of days since then that were abandoned.
     """
 
     weights: list[int] = Field(min_length=1)
     runs: list[int] = Field(min_length=1)
+    since: str = ""
+    missing: list[str] = []
+
+    def period(self, until: str) -> str:
+        """Return in words which days the cumulative counts of a day add up, given its release."""
+        if not self.since:
+            return f"all published days of the series until {until}"
+        if self.since == until:
+            return f"{until} alone, the first day"
+        abandoned = f", except for abandoned days ({in_short(self.missing)})" if self.missing else ""
+        return f"all days from {self.since} to {until}{abandoned}"
 
 
 class Rounding(Section):

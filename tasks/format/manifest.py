@@ -103,6 +103,7 @@ class Manifest(Section, Counted, BaseModel):
             elsewhere.
         days: where a series measures its days together, how; None, and left out of the file, elsewhere. The folder `cumulative/` then has the
             counts of all days until now, with a manifest of the same form.
+        cumulative: whether the counts are those of all days until now. The file leaves it out elsewhere.
         signal_tables: the tables of the rows that stand out, of levels 1 to the finest. The file leaves out an empty list.
         names: per axis, the levels whose areas have names, in `names/<column of codes>.parquet`. The file leaves it out if there are none.
         boundaries: per axis, the levels whose areas have shapes. The file leaves it out if there are none.
@@ -134,6 +135,7 @@ class Manifest(Section, Counted, BaseModel):
     poor_margins: list[PoorMargin] = []
     rounding: Rounding | None = None
     days: DaysEntry | None = None
+    cumulative: bool = False
     signal_tables: list[SignalTable] = []
     names: dict[str, list[str]] = {}
     boundaries: dict[str, list[str]] = {}

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from flows.answers.audit import audit_answer
+from flows.answers.query import query_answer
 from flows.answers.verify import verify_answer
 from flows.planning.plan import make_plan
 from flows.run.crashes import note_crashes
@@ -115,7 +116,13 @@ def test_days_that_are_measured_together(country, monkeypatch):
         assert (total(folder), total(folder / "cumulative")) == (people[-1], sum(people))
         assert list_vaults() == ([] if month == 3 else IDS[: month + 1])
         assert verify_answer(folder).failures == audit_answer().findings == []
-    assert published_manifest(folder).days.runs == [2, 1]
+    days = published_manifest(folder).days
+    assert (days.runs, days.since, days.missing) == ([2, 1], IDS[0], [IDS[2]])
+    asked = query_answer(folder / "cumulative", None, None, [], simultaneous=False)
+    assert (asked.period, IDS[2] in asked.period) == (days.period(id_), True)
+    assert asked.period in " ".join((folder / "README.md").read_text().split())
+    assert "tables of all days together" in " ".join((folder / "README.md").read_text().split())
+    assert verify_answer(folder / "cumulative").failures[0].endswith("it checks both.")
     with store() as con:
         charges = read_books(con).accounts["small-country"].charges.values()
     assert {charge.release for charge in charges if charge.rho} == {IDS[0]}

@@ -52,7 +52,7 @@ def parse_until(until: str) -> int | date:
         end = 0
     if isinstance(end, int) and not 1 <= end <= MOST_RELEASES:
         raise ValueError(
-            f"must be a number of releases, such as 12 releases, or a day such as 2027-12-31, got {until}."
+            f"must be a number of releases, such as 12 releases (at most {MOST_RELEASES:,}), or a day such as 2027-12-31, got {until}."
         )
     return end
 

@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 from storage.counts.shard_files import shards_in_memory
-from storage.record import Record
 from storage.releases.shards import TRUNK, Shard, by_kind, shard_name
 from tasks.laws.days import Days
 from tasks.laws.named import noise_of
@@ -48,7 +47,11 @@ def cumulative_job(job: Job) -> Job:
     ]
     terms = replace(record.release.terms, records=False, formats=())
     release = replace(record.release, levels=tuple(levels), terms=terms)
-    made = replace(job, record=Record(release, {}, {}, by_kind(seals), record.runs), shard_store=store)
+    made = replace(
+        job,
+        record=replace(record, release=release, charges={}, branches={}, shards=by_kind(seals), earlier=()),
+        shard_store=store,
+    )
     settled = settle_unbiased(made)
     if not isinstance(settled, Shard):
         raise TypeError("only the levels of a tree are settled over days.")

@@ -180,7 +180,9 @@ def _write_cumulative(folder: Path, record: Record, ledger: Head, *, noisy: bool
     collector = Collector(job.tree, job.record.release.levels, {})
     written = _write_counts(place, job, collector, lambda _: None, csv=False, noisy=noisy)
     of_day = dataclasses.replace(job.record, shards={**job.record.shards, "noisy": record.shards["noisy"]})
-    _write_manifest(place, of_day, written, {NAMES: {}, BOUNDARIES: {}}, ledger, csv=False, noisy=noisy)
+    _write_manifest(
+        place, of_day, written, {NAMES: {}, BOUNDARIES: {}}, ledger, csv=False, noisy=noisy, cumulative=True
+    )
 
 
 def _write_counts(
@@ -260,6 +262,7 @@ def _write_manifest(
     *,
     csv: CsvKind,
     noisy: bool,
+    cumulative: bool = False,
 ) -> Manifest:
     """Write the manifest, and before it what follows from the tables, given what is written of them and which areas are `listed`."""
     release, terms = record.release, record.release.terms
@@ -289,7 +292,12 @@ def _write_manifest(
         derived=derived_entries(release),
         poor_margins=poor_margins(job_of(record)),
         rounding=written.rounding,
-        days=DaysEntry(weights=list(terms.days), runs=list(record.runs)) if record.runs else None,
+        days=DaysEntry(
+            weights=list(terms.days), runs=list(record.runs), since=record.since, missing=list(record.missing)
+        )
+        if record.runs
+        else None,
+        cumulative=cumulative,
         names=listed[NAMES],
         boundaries=listed[BOUNDARIES],
     )

@@ -68,6 +68,8 @@ def verify(folder: Path, workers: int | None = None) -> list[str]:
     except ValidationError as fault:
         where = "; ".join(f"{'.'.join(map(str, error['loc'])) or 'file'}: {error['msg']}" for error in fault.errors())
         return [*failures, f"manifest.json is not valid ({where})."]
+    if manifest.cumulative:
+        return [f"{folder} has the cumulative counts of {manifest.id}. Verify the folder of that day: it checks both."]
     files = ["README.md", REPORT, EXPLORER, *([METADATA] if manifest.csv and described_files(folder) else [])]
     missing = [f"{name} is missing." for name in files if not (folder / name).is_file()]
     failures += [failure for failure in missing if failure not in failures]
