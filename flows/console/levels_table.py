@@ -61,10 +61,11 @@ def show_views(views: "Sequence[ReleasedPart]") -> None:
     """Draw the views of a release by their names; nothing where there are none."""
     if not views:
         return
-    table = table_of(["view", "of"], ["cells measured", "non-zero", "σ"])
-    for view in views:
+    known = deviations_of(views)
+    table = table_of(["view", "of"], ["cells measured", "non-zero", "σ", *known])
+    for number, view in enumerate(views):
         numbers = (format_cells(view.cells), format_cells(view.nonzero), format_sigma(view.sigma, summed=False))
-        table.add_row(view.view, grouped_by(view), *numbers)
+        table.add_row(view.view, grouped_by(view), *numbers, *(of[number] for of in known.values()))
     out.print(table)
 
 

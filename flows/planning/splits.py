@@ -250,6 +250,14 @@ def designs_of(scheme: Scheme) -> dict[int, Design]:
         SpecError: there are several axes without a grid, none has an order, or another split than a workload of ranges.
     """
     keys, tree, name, axes = scheme.keys, scheme.tree, scheme.mechanism.name, dense_axes(scheme.tree)
+    long = [tree.axes[number] for number in tree.ordered if number not in axes]
+    if not axes and long and scheme.is_grid:
+        large = ", ".join(f"{axis.name} has {axis.areas(axis.depth):,}" for axis in long)
+        raise wrong_key(
+            "mechanism",
+            f"{name} needs an ordered axis of at most {MOST_CODES:,} codes: {large}.",
+            hint="Make its steps wider, so that it has fewer codes; or choose mechanism: unbiased_tree, which takes any number.",
+        )
     if not axes or (len(tree.axes) > 1 and not scheme.is_grid) or len(axes) > _MOST_DENSE:
         which = ", ".join(axis.name for axis in tree.axes)
         raise wrong_key(
@@ -259,6 +267,13 @@ def designs_of(scheme: Scheme) -> dict[int, Design]:
             hint="Give its codes as {ordered: …}, and name all axes in release.grid; or choose mechanism: unbiased_tree.",
         )
     split = keys.split if "split" in keys.model_fields_set else Workload(workload="ranges")
+    if isinstance(split, Targets):
+        raise wrong_key(
+            "privacy.split.targets",
+            f"must be left out with mechanism {name}: its strategy has the least mean variance of all ranges together, and which"
+            " costs the least ρ for a bound on each table is another problem, which has no closed solution.",
+            hint="Give epsilon; plan states the deviations, which before rounding are in proportion to 1/√ρ: four times ρ halves them.",
+        )
     if not isinstance(split, Workload) or split.workload in ("nodes", "leaves"):
         raise wrong_key(
             "privacy.split",

@@ -169,6 +169,8 @@ CASES_REFUSED = [
     (TREE | {"privacy": PRIVACY | {"split": {"workload": ["0..3"]}}}, "only mechanism optimal_ranges takes a list of ranges"),
     ({"mechanism": "optimal_ranges"}, "optimal_ranges needs a single axis, whose codes have an order, or a grid with one to 3 such axes"),
     (GRID | {"mechanism": "optimal_ranges", "hierarchy": {"zone": ["n", "s"], "age": ["0", "1"]}}, "needs a single axis"),
+    (GRID | {"mechanism": "optimal_ranges", "hierarchy": {"zone": ["n", "s"], "age": {"ordered": 3000}}}, "at most 2,048 codes: age has 3,000"),
+    (GRID | {"mechanism": "optimal_ranges"} | by_targets(age=9), "no closed solution"),
     (GRID | {"mechanism": "optimal_ranges", "privacy": PRIVACY | {"split": {"workload": ["0..3"]}}}, "where several axes have an order"),
     (BY_AGE | {"privacy": PRIVACY | {"accountant": "pld"}}, "the exact law of such a combination"),
     (BY_AGE | {"privacy": PRIVACY | {"split": "cascade"}}, "privacy.split must be {workload: ranges}, {workload: prefix} or"),
