@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from statistics import fmean, variance
 from types import MappingProxyType
@@ -10,12 +11,12 @@ import polars as pl
 
 from flows.trials.contestants import Contestant
 from flows.trials.measures import AskedUtility, of_leaves
-from tasks.pages.trial_results import Lead, MechanismResult, RangeDeviations, Verdict
+from tasks.pages.trial_results import Lead, MechanismResult, Verdict
 from tasks.unbiased.workloads import RANGES
 from tasks.validate.sums import SUMS
 
 LEAVES = "leaves"
-NO_RANGES = MappingProxyType[str, RangeDeviations]({})
+NO_RANGES = MappingProxyType[str, float]({})
 _CLEAR = 2  # standard errors
 _ALIKE = 0.995  # of errors, from where on one is not said to be less than another
 
@@ -42,47 +43,62 @@ def verdicts(
                 str(name): of["score"].to_list() for (name,), of in means.group_by("mechanism", maintain_order=True)
             }
         releasing = {entry.name for entry in entries if entry.makes_releases}
-        exact = {of.mechanism: of.of_ranges[RANGES] for of in results if of.epsilon == epsilon and of.of_ranges}
-        found.append(verdict_of(epsilon, scores, releasing, runs, exact))
+        at = [of for of in results if of.epsilon == epsilon]
+        exact = {of.mechanism: of.deviations[RANGES] for of in at if RANGES in of.deviations}
+        gaps = {of.mechanism: gap for of in at if of.of_ranges and (gap := of.of_ranges[RANGES].gap) is not None}
+        found.append(verdict_of(epsilon, scores, releasing, runs, exact, gaps))
     return found
 
 
 def verdict_of(
-    epsilon: float, scores: Scores, releasing: set[str], runs: int, exact: Mapping[str, RangeDeviations] = NO_RANGES
+    epsilon: float,
+    scores: Scores,
+    releasing: set[str],
+    runs: int,
+    exact: Mapping[str, float] = NO_RANGES,
+    gaps: Mapping[str, float] = NO_RANGES,
 ) -> Verdict:
-    """Return the verdict of errors, of which smaller is better.
+    """Return the verdict of errors, of which smaller is better; it names no difference that the runs do not tell from chance.
 
     Args:
         releasing: the mechanisms by which a release can be made.
-        exact: by mechanism, what is known of its ranges from the noise alone.
+        exact: by mechanism, the standard deviation of its ranges from the noise alone. Where it is known of all, it decides on ranges.
+        gaps: by mechanism, by which part the mean variance of its ranges exceeds the bound, where one is known.
     """
     leads = {question: lead_of(of, releasing) for question, of in scores.items() if of}
     tried = {name for of in scores.values() for name in of}
+    of_noise = lead_of({name: [of] for name, of in exact.items()}, releasing) if exact.keys() & releasing else None
+    in_ranges = scores.get(RANGES, {}).keys()
+    by_noise = of_noise is not None and of_noise.best in in_ranges and in_ranges <= exact.keys()
+    if of_noise and by_noise:
+        leads[RANGES] = replace(of_noise, is_clear=bool(_share(of_noise)))
     at = f"At ε = {epsilon:g}"
     if len(tried) < 2:
         text = f"{at}, only {min(tried)} was tried, so nothing is best. Name others with --mechanisms."
     else:
-        remarks = [*_remarks(scores, leads, releasing, runs)]
-        second = (
-            "; ".join(remarks)
-            if remarks
-            else f"every lead is more than two standard errors of the {runs} runs, and hardly chance"
+        of_runs = {question: lead for question, lead in leads.items() if not (by_noise and question == RANGES)}
+        named = {question: lead for question, lead in of_runs.items() if lead.is_clear or not lead.next}
+        remarks = [*_remarks(scores, leads, of_runs, releasing, runs)]
+        every = f"every lead is more than two standard errors of the {runs} runs, and hardly chance"
+        second = "; ".join(remarks) if remarks else every
+        text = (
+            f"{at}, {_who_leads(named)}. {second[:1].upper()}{second[1:]}." if named else f"{at}, {'; '.join(remarks)}."
         )
-        text = f"{at}, {_who_leads(leads)}. {second[:1].upper()}{second[1:]}."
-    best = min(exact.keys() & releasing, key=lambda name: exact[name].mean, default=None)
-    return Verdict(epsilon, leads, text if best is None else f"{text} {_of_ranges(best, exact[best])}")
+    return Verdict(
+        epsilon, leads, f"{text} {_of_ranges(of_noise, exact, gaps.get(of_noise.best))}" if of_noise else text
+    )
 
 
-def _of_ranges(best: str, own: RangeDeviations) -> str:
+def _of_ranges(lead: Lead, exact: Mapping[str, float], gap: float | None) -> str:
     """Return a sentence on the mechanism whose ranges are the most exact by the noise alone."""
     bound = (
         ""
-        if own.gap is None
-        else f"; its mean variance is {own.gap:.1%} above the bound for any linear mechanism with Gaussian noise"
+        if gap is None
+        else f"; its mean variance is {gap:.1%} above the bound for any linear mechanism with Gaussian noise"
     )
     return (
-        f"By the noise alone, of the unbiased mechanisms {best} has the least standard deviation of a range, {own.mean:,.3g} in the mean"
-        f" of squares{bound}."
+        f"By the noise alone, of the unbiased mechanisms {lead.best} has the least standard deviation of a range,"
+        f" {exact[lead.best]:,.3g} in the mean of squares{_share(lead)}{bound}."
     )
 
 
@@ -119,13 +135,19 @@ def _share(lead: Lead) -> str:
     return f" ({1 - lead.ratio:.0%} less than {lead.next})" if lead.ratio is not None and lead.ratio < _ALIKE else ""
 
 
-def _remarks(scores: Scores, leads: Mapping[str, Lead], releasing: set[str], runs: int) -> Iterator[str]:
+def _remarks(
+    scores: Scores, leads: Mapping[str, Lead], of_runs: Mapping[str, Lead], releasing: set[str], runs: int
+) -> Iterator[str]:
     """Yield what limits the leads: chance, what the first of the winners loses elsewhere, and what would be better but makes no release."""
-    close = [question for question, lead in leads.items() if lead.next and not lead.is_clear]
+    close = dict[str, list[str]]()
+    for question, lead in of_runs.items():
+        if lead.next and not lead.is_clear:
+            close.setdefault(_series(sorted([lead.best, lead.next])), []).append(question)
     if close and runs == 1:
         yield "one run does not tell a lead from chance"
     elif close:
-        yield f"in {_series(close)} the lead is within two standard errors of the {runs} runs, and may be chance"
+        pairs = [f"{pair} apart in {_series(questions)}" for pair, questions in close.items()]
+        yield f"the {runs} runs do not tell {', nor '.join(pairs)}: the differences are within two standard errors"
     winner, *_ = (lead.best for lead in leads.values())
     for question, lead in leads.items():
         own, best = scores[question].get(winner), scores[question][lead.best]

@@ -171,8 +171,10 @@ class Lead:
     Attributes:
         best: the mechanism; of those by which a release can be made, where there are any.
         next: the one that comes next; None where no other was tried.
-        ratio: its error over that of the next one, means of the runs; None without a next one, or where that has no error.
-        is_clear: whether the two are more than two standard errors of their difference apart.
+        ratio: its error over that of the next one, means of the runs; None without a next one, or where that has no error. For ranges
+            whose standard deviations are known of all mechanisms, from the noise alone, the ratio of these.
+        is_clear: whether the two are more than two standard errors of their difference apart; where deviations are known, whether
+            these differ by half a per cent.
     """
 
     best: str
@@ -187,7 +189,7 @@ class Verdict:
 
     Attributes:
         leads: by what the errors are in: the `leaves` (their ℓ₁), `margins` and `ranges`, where there are any.
-        text: all of it in two sentences, and a third one where standard deviations of ranges are known exactly.
+        text: all of it in one or two sentences, and one more where standard deviations of ranges are known exactly.
     """
 
     epsilon: float

@@ -37,13 +37,22 @@ def test_what_the_winner_of_leaves_loses_and_what_may_be_chance_is_said():
     }
     text = verdict_of(0.1, scores, {"a", "b"}, 3).text
     assert text == (
-        "At ε = 0.1, a has the least error in leaves (50% less than b) and in ranges (1% less than b), and b in margins"
-        " (50% less than a). In ranges the lead is within two standard errors of the 3 runs, and may be chance; in margins a has"
-        " 2.0 times the least error."
+        "At ε = 0.1, a has the least error in leaves (50% less than b), and b in margins (50% less than a). The 3 runs do not tell"
+        " a and b apart in ranges: the differences are within two standard errors; in margins a has 2.0 times the least error."
     )
     once = verdict_of(1.0, {"leaves": {"a": [1.0], "b": [9.0]}}, {"a", "b"}, 1)
-    assert once.text.endswith("One run does not tell a lead from chance.")
+    assert once.text == "At ε = 1, one run does not tell a lead from chance."
     assert not once.leads["leaves"].is_clear
+    known = verdict_of(1.0, scores, {"a", "b"}, 3, {"a": 8.0, "b": 6.0})
+    assert (known.leads["ranges"].best, known.leads["ranges"].ratio, known.leads["ranges"].is_clear) == (
+        "b",
+        0.75,
+        True,
+    )
+    assert "apart" not in known.text
+    assert "b has the least standard deviation of a range, 6 in the mean of squares (25% less than a)." in known.text
+    some = verdict_of(1.0, scores, {"a", "b"}, 3, {"b": 6.0})  # of a nothing is known, so the runs decide
+    assert "a and b apart in ranges" in some.text
 
 
 def test_what_makes_no_release_is_not_the_best():
@@ -62,7 +71,7 @@ def test_what_makes_no_release_is_not_the_best():
 def test_nothing_to_compare_is_said(scores):
     """With one mechanism nothing is best, and without any error there is no ratio."""
     verdict = verdict_of(1.0, scores, {"a", "b"}, 2)
-    assert verdict.text.count(". ") == 1
+    assert "least error" not in verdict.text
     assert verdict.leads["leaves"].ratio is None
 
 
