@@ -10,7 +10,7 @@ from flows.planning.shares import scheme_of
 from flows.specification.keys import Spec
 from flows.specification.rules import wrong_key
 from flows.specification.sections.hierarchy import Ordered
-from flows.specification.sections.privacy import OF_AN_ORDER, PrivacyKeys, Targets, Workload
+from flows.specification.sections.privacy import OF_AN_ORDER, PrivacyKeys, Targets, Workload, rules_of_axes
 from storage.errors import SpecError
 from storage.releases.terms import ALL, COUNTS_POSITIVE, SURVIVORS
 from storage.tables import SIGNAL
@@ -87,6 +87,7 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield an error for each key that a mechanism does not use, or needs and does not have."""
     for key, reason in mechanism.refused.items():
         is_of_views = key == "split" and mechanism.measures_views and isinstance(spec.privacy.split, dict)
+        is_of_views = is_of_views and not rules_of_axes(spec.privacy.split)
         if key in spec.privacy.model_fields_set and getattr(spec.privacy, key) and not is_of_views:
             yield wrong_key(f"privacy.{key}", f"must be left out with mechanism {mechanism.name}: {reason}.")
     yield from faults_of_counted(spec, mechanism)
@@ -219,6 +220,8 @@ def rule_for_nodes(split: object) -> str | None:
     if isinstance(split, Workload | Targets):
         [kind] = type(split).model_fields
         return f"privacy.split.{kind}"
+    if rules_of_axes(split):
+        return "privacy.split by axis"
     is_rule = isinstance(split, str) and split != PrivacyKeys.model_fields["split"].default
     return f"privacy.split {split}" if is_rule else None
 
@@ -232,11 +235,20 @@ def _faults_of_split(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             field="privacy.split",
             hint="Choose mechanism: unbiased_tree.",
         )
-    is_ordered = any(isinstance(spec.hierarchy_of(axis)[1], Ordered) for axis in spec.axes)
-    if isinstance(split, Workload) and split.workload in OF_AN_ORDER and not is_ordered:
+    if (named := rules_of_axes(split)) and not (spec.release.grid and named.keys() <= {*spec.axes}):
         yield SpecError(
-            f"privacy.split.workload {split.workload} needs an ordered axis.",
-            field="privacy.split.workload",
+            f"privacy.split must name axes of release.grid where it has a rule for each, got {', '.join(named)}.",
+            field="privacy.split",
+            hint="Write such as split: {age: {workload: prefix}, region: cascade}, and name all axes in release.grid; or one rule for all.",
+        )
+    ordered = {axis for axis in spec.axes if isinstance(spec.hierarchy_of(axis)[1], Ordered)}
+    of_axes = [(f"privacy.split.{axis}", rule, axis in ordered) for axis, rule in named.items()]
+    for key, rule, is_ordered in of_axes or [("privacy.split", split, bool(ordered))]:
+        if is_ordered or not isinstance(rule, Workload) or rule.workload not in OF_AN_ORDER:
+            continue
+        yield SpecError(
+            f"{key}.workload {rule.workload} needs an ordered axis.",
+            field=f"{key}.workload",
             hint="Give the codes of one axis in their order, as {ordered: …}, or choose workload: nodes or leaves.",
         )
 

@@ -12,7 +12,7 @@ from flows.planning.guarantee import Guarantee
 from flows.planning.scheme import Scheme, measured_scheme
 from flows.planning.splits import TreeSplit, designs_of, split_by_rule
 from flows.specification.rules import wrong_key
-from flows.specification.sections.privacy import Finest, Geometric, Minimise, PrivacyKeys
+from flows.specification.sections.privacy import Finest, Geometric, Minimise, PrivacyKeys, weights_of_views
 from flows.specification.sections.views import LEAVES, TREE
 from storage.releases.parts import Part
 from tasks.accounting.allocation import Allocation, finest, geometric, shares_of, uniform
@@ -78,7 +78,7 @@ def _shares_of_scheme(scheme: Scheme, by_rule: Mapping[int, Fraction] | None = N
     if isinstance(split, Minimise):
         return _minimised(scheme, split)
     rest = LEAVES if len(scheme.mechanism.views(scheme.tree)) == 1 else TREE
-    weights = split if isinstance(split, dict) else {}
+    weights = weights_of_views(split)
     views = {number: own for number in measured if (own := _weight_as_view(scheme, number, weights, rest))}
     levels = [number for number in measured if number not in views]
     for name in {LEAVES, TREE} - {rest}:

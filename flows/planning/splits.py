@@ -15,7 +15,7 @@ import numpy as np
 
 from flows.planning.scheme import Scheme, released_level
 from flows.specification.rules import wrong_key
-from flows.specification.sections.privacy import TOTAL, Targets, Workload
+from flows.specification.sections.privacy import TOTAL, Targets, Workload, rules_of_axes
 from storage.errors import SpecError
 from storage.machine.files import beside
 from storage.machine.home import place_of_home
@@ -69,7 +69,9 @@ def split_by_rule(scheme: Scheme) -> TreeSplit | None:
     levels = range(tree.depth + 1)
     squares = [scheme.sensitivity(level).l2_squared if level >= scheme.first_measured else 0 for level in levels]
     is_named = (
-        "split" in keys.model_fields_set and "split" not in mechanism.refused and not isinstance(keys.split, dict)
+        "split" in keys.model_fields_set
+        and "split" not in mechanism.refused
+        and (not isinstance(keys.split, dict) or bool(rules_of_axes(keys.split)))
     )
     split = keys.split if is_named else mechanism.split
     if scheme.is_grid:
@@ -120,10 +122,17 @@ def _grid_split(scheme: Scheme, split: object) -> TreeSplit:
         of_axes = for_targets_of_tables(_variances(split, scheme), sides)
     else:
         of_rule: Sequence[FloatArray | None]
+        named = rules_of_axes(scheme.keys.split)
         if scheme.designs:
-            of_rule = [_beside_strategies(side, is_dense=axis in scheme.designs) for axis, side in enumerate(sides)]
+            of_rule = [
+                _beside_strategies(side, named.get(side.axes[0].name), is_dense=axis in scheme.designs)
+                for axis, side in enumerate(sides)
+            ]
         else:
-            of_rule = [_by_rule(split, side, [1] * (side.depth + 1)) for side in sides]
+            of_rule = [
+                _by_rule(named.get(side.axes[0].name) if named else split, side, [1] * (side.depth + 1))
+                for side in sides
+            ]
         of_axes = [precisions for precisions in of_rule if precisions is not None]
     if not of_axes:
         raise wrong_key(
@@ -137,13 +146,13 @@ def _grid_split(scheme: Scheme, split: object) -> TreeSplit:
     return found._replace(rho=Fraction(twice_rho(products, squares)) / 2) if isinstance(split, Targets) else found
 
 
-def _beside_strategies(side: Tree, *, is_dense: bool) -> FloatArray:
-    """Return the precisions of the levels of an axis: of one with a strategy its leaves alone, of others what is best for nodes.
+def _beside_strategies(side: Tree, rule: object, *, is_dense: bool) -> FloatArray:
+    """Return the precisions of the levels of an axis: of one with a strategy its leaves alone, of others those of its rule, or the best for nodes.
 
     Of levels with the same areas the finest is measured, so that all finest areas together are.
     """
     found, [axis] = np.zeros(side.depth + 1), side.axes
-    of_nodes = None if is_dense else _by_rule(Workload(workload="nodes"), side, [1] * (side.depth + 1))
+    of_nodes = None if is_dense else _by_rule(rule or Workload(workload="nodes"), side, [1] * (side.depth + 1))
     if of_nodes is None:
         found[-1] = 1.0
     else:
@@ -274,21 +283,24 @@ def designs_of(scheme: Scheme) -> dict[int, Design]:
             " costs the least ρ for a bound on each table is another problem, which has no closed solution.",
             hint="Give epsilon; plan states the deviations, which before rounding are in proportion to 1/√ρ: four times ρ halves them.",
         )
-    if not isinstance(split, Workload) or split.workload in ("nodes", "leaves"):
-        raise wrong_key(
-            "privacy.split",
-            f"must be {{workload: ranges}}, {{workload: prefix}} or {{workload: [FIRST{RANGE}LAST, …]}} with mechanism {name}.",
-        )
-    is_listed = not isinstance(split.workload, str)
-    if is_listed and len(axes) > 1:
-        raise wrong_key(
-            "privacy.split.workload", "must be ranges or prefix where several axes have an order, got a list."
-        )
+    named = rules_of_axes(split)
     relation, is_public = (ADD_REMOVE, False) if scheme.is_grid else (keys.neighbours, keys.total_is_public)
     designs = dict[int, Design]()
     for number in axes:
         axis = tree.axes[number]
-        workload = split.workload if isinstance(split.workload, str) else _ranges_named(split.workload, axis)
+        own = named.get(axis.name, Workload(workload="ranges")) if named else split
+        if not isinstance(own, Workload) or own.workload in ("nodes", "leaves"):
+            raise wrong_key(
+                f"privacy.split.{axis.name}" if named else "privacy.split",
+                f"must be {{workload: ranges}}, {{workload: prefix}} or {{workload: [FIRST{RANGE}LAST, …]}} with mechanism {name}.",
+            )
+        if not (isinstance(own.workload, str) or named or len(axes) == 1):
+            raise wrong_key(
+                "privacy.split.workload",
+                "must be ranges or prefix where several axes have an order, got a list.",
+                hint=f"Give each its own, such as split: {{{axis.name}: {{workload: […]}}}}.",
+            )
+        workload = own.workload if isinstance(own.workload, str) else _ranges_named(own.workload, axis)
         leaves = axis.areas(axis.depth)
         designs[number] = _kept_design(workload, leaves, relation, total_is_public=is_public, axes=len(axes))
     return designs

@@ -59,6 +59,7 @@ _RULES = {
     "too_short": " must not be empty.",
     "string_too_short": " must not be empty.",
 }
+_PER_AXIS = "With release.grid each axis may have a rule: split: {AXIS: {workload: prefix}, OTHER: cascade}."
 _KINDS = {
     "string": "text",
     "int": "a whole number",
@@ -84,6 +85,9 @@ def _rule(error: Any) -> tuple[str, str]:
         expected = error["ctx"]["expected"].replace("'", "")
         hint = did_you_mean(value, re.split(r", | or ", expected)) if isinstance(value, str) else ""
         return f" must be {expected}, got {got}.", hint
+    if kind == "union_tag_invalid":
+        ways = re.findall(r"<by ([^>]*)>", error["ctx"]["expected_tags"])
+        return f" must be given by {' or '.join(ways)}, got {got}.", _PER_AXIS if "split" in error["loc"] else ""
     wanted = _KINDS.get(kind.partition("_")[0])
     if wanted is None:
         return f": {error['msg']}, got {got}.", ""

@@ -10,7 +10,7 @@ from flows.specification.kinds import GRID, by_axis, faults_of_kind
 from flows.specification.rules import ONE, PER_AXIS, Keys, Name, Slug, Text, no_boolean, one_or_each, refuse
 from flows.specification.sections.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, Ordered, Values
 from flows.specification.sections.input import Input, faults_of_group_sizes, sizes_of
-from flows.specification.sections.privacy import SPLIT_TAGS, BudgetKeys, Minimise, PrivacyKeys
+from flows.specification.sections.privacy import SPLIT_TAGS, BudgetKeys, Minimise, PrivacyKeys, weights_of_views
 from flows.specification.sections.release import ReleaseKeys
 from flows.specification.sections.run import NoiseKeys, RunKeys
 from flows.specification.sections.schedule import ScheduleKeys
@@ -281,7 +281,7 @@ class Spec(Keys):
         yield from faults_of_derived(self.derived, self.released_levels, self.flat_features)
         if not (isinstance(self.release.views, str) or self.release.grid):
             yield from faults_of_views(views, self.released_levels, list(self.derived))
-        weights = split.minimise if isinstance(split, Minimise) else split if isinstance(split, dict) else {}
+        weights = split.minimise if isinstance(split, Minimise) else weights_of_views(split)
         key = "privacy.split.minimise" if isinstance(split, Minimise) else "privacy.split"
         if weights and not views:
             yield f"{key} must be left out without release.views: it names views."

@@ -13,7 +13,7 @@ from flows.planning.scheme import check_leaves
 from flows.planning.shares import parts_of, scheme_of
 from flows.planning.splits import least_mean_variance
 from flows.run.reservation import reserved_release
-from flows.specification.sections.privacy import Minimise, Workload
+from flows.specification.sections.privacy import Minimise, Workload, rules_of_axes
 from flows.trials.baselines import BASELINES, USUAL, baseline_entry
 from flows.trials.contestants import Contestant, privacy_defaults, sampler_of
 from flows.trials.in_memory import PublicTable, Trial, try_release
@@ -265,7 +265,8 @@ def _refused(plan: Plan, mechanism: Mechanism) -> dict[str, str]:
     if mechanism.is_dense:
         privacy = plan.file.spec.privacy
         split = privacy.split
-        if not isinstance(split, Workload) or split.workload in (NODES, LEAVES):
+        is_own = rules_of_axes(split) and plan.mechanism.is_dense
+        if not is_own and (not isinstance(split, Workload) or split.workload in (NODES, LEAVES)):
             refused["split"] = "it is measured for all ranges"
         if privacy.accountant == "pld":
             refused["accountant"] = "it is accounted by zcdp"
@@ -281,7 +282,7 @@ def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: 
     keys = spec.privacy.model_copy(update={**without, **dict.fromkeys(_REPLACED), "epsilon": epsilon})
     sampler = sampler_of(plan, law)
     has_views = mechanism.measures_views
-    if isinstance(keys.split, dict | Minimise) and not has_views:
+    if isinstance(keys.split, dict | Minimise) and not (has_views or rules_of_axes(keys.split)):
         keys = keys.model_copy(update={"split": "uniform"})
     views = plan.scheme.named_views if has_views else []
     scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law, views)

@@ -1,7 +1,7 @@
 """The keys of a spec that say who is protected, how strongly, and within which budget."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -11,6 +11,7 @@ from tasks.accounting.sensitivity import MOST_RECORDS, SUBSTITUTION
 # pydantic adds these names to the path of an error
 _BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST = "<by name>", "<by ratio>", "<by finest>", "<by list>"
 _BY_ERROR, _BY_VIEW, _BY_WORKLOAD, _BY_TARGETS = "<by error>", "<by view>", "<by workload>", "<by targets>"
+_BY_AXIS, _RULES = "<by axis>", ("uniform", "cascade", "wavelet")
 _BY_KEY = {
     "finest": _BY_FINEST,
     "geometric": _BY_RATIO,
@@ -18,7 +19,7 @@ _BY_KEY = {
     "workload": _BY_WORKLOAD,
     "targets": _BY_TARGETS,
 }
-SPLIT_TAGS = {_BY_NAME, _BY_LIST, _BY_VIEW, *_BY_KEY.values()}
+SPLIT_TAGS = {_BY_NAME, _BY_LIST, _BY_VIEW, _BY_AXIS, *_BY_KEY.values()}
 
 _MOST_RANGES = 4096  # that a workload may list
 
@@ -28,10 +29,22 @@ OF_AN_ORDER = ("ranges", "prefix")  # workloads that only an ordered axis has
 
 
 def _kind_of_split(value: object) -> str:
-    """Return whether a split is a name, a ratio, a weight of the finest level, a list, an error to minimise, or weights by view."""
+    """Return whether a split is a name, a ratio, a weight of the finest level, a list, an error to minimise, weights by view or rules by axis."""
     keys = value if isinstance(value, dict) else type(value).model_fields if isinstance(value, Keys) else ()
-    otherwise = _BY_VIEW if isinstance(value, dict) else _BY_LIST if isinstance(value, list) else _BY_NAME
+    by_key = _BY_AXIS if rules_of_axes(value) else _BY_VIEW
+    otherwise = by_key if isinstance(value, dict) else _BY_LIST if isinstance(value, list) else _BY_NAME
     return next((tag for key, tag in _BY_KEY.items() if key in keys), otherwise)
+
+
+def rules_of_axes(split: object) -> dict[str, Any]:
+    """Return the rule of each axis that a split names; nothing where it is another kind of split."""
+    has_rules = isinstance(split, dict) and any(of in _RULES or isinstance(of, dict | Keys) for of in split.values())
+    return split if has_rules and isinstance(split, dict) else {}
+
+
+def weights_of_views(split: object) -> dict[str, float]:
+    """Return the weight of each view that a split names; nothing where it is another kind of split."""
+    return split if isinstance(split, dict) and not rules_of_axes(split) else {}
 
 
 class Target(Keys):
@@ -95,6 +108,12 @@ class Workload(Keys):
     ) = Field(discriminator=Discriminator(_kind_of_split))
 
 
+_Rule = Annotated[
+    Annotated[Literal["uniform", "cascade", "wavelet"], Tag(_BY_NAME)] | Annotated[Workload, Tag(_BY_WORKLOAD)],
+    Discriminator(_kind_of_split),
+]
+
+
 class Targets(Keys):
     """The errors to reach, in place of a budget: the release spends as little as they need.
 
@@ -130,8 +149,9 @@ class PrivacyKeys(Keys):
         split: How ρ is shared among the levels: uniform, {finest: 1.5}, {geometric: 1.5}, or a list of shares. With
             release.views also {view: weight}, where `leaves` is the finest level of mechanism cbdp, and `tree` all levels of
             another mechanism together; or {minimise: {view: weight}}. For mechanism unbiased_tree also cascade, wavelet,
-            {workload: ranges} or {targets: {level: standard deviation}}; the latter replaces epsilon. If left out, uniform, or what
-            the mechanism says.
+            {workload: ranges} or {targets: {level: standard deviation}}; the latter replaces epsilon. With
+            release.grid also a rule per axis, {axis: {workload: prefix}, other: cascade}; an axis without one has its best for
+            ranges, or for nodes where it has no order. If left out, uniform, or what the mechanism says.
         invariants: The levels down to which counts are published exactly and are not protected.
         i_accept_unprotected: Must be true if invariants are given.
     """
@@ -154,7 +174,8 @@ class PrivacyKeys(Keys):
         | Annotated[Minimise, Tag(_BY_ERROR)]
         | Annotated[Workload, Tag(_BY_WORKLOAD)]
         | Annotated[Targets, Tag(_BY_TARGETS)]
-        | Annotated[dict[str, Positive], Field(min_length=1), Tag(_BY_VIEW)],
+        | Annotated[dict[str, Positive], Field(min_length=1), Tag(_BY_VIEW)]
+        | Annotated[dict[str, _Rule], Field(min_length=1), Tag(_BY_AXIS)],
         Discriminator(_kind_of_split),
     ] = "uniform"
     invariants: Annotated[list[str], BeforeValidator(as_list)] = Field(default_factory=list)

@@ -53,6 +53,11 @@ def by_targets(neighbours="add_remove", **targets):
     return {"privacy": {**PRIVACY, "epsilon": None, "neighbours": neighbours, "split": {"targets": targets}}}
 
 
+def by_axis(**rules):
+    """Return keys of privacy with a rule for each axis."""
+    return {"privacy": PRIVACY | {"split": rules}}
+
+
 TREE = {"mechanism": "unbiased_tree"}
 # a feature, whose level a target means before the total
 CALLED_TOTAL = {"input": {"table": "people.csv", "features": ["total", "age"]}, "hierarchy": {"total": {"values": 2}, "age": {"ordered": 10}}, "release": {"order": ["total", "age"]}}  # fmt: skip
@@ -171,6 +176,10 @@ CASES_REFUSED = [
     (GRID | {"mechanism": "optimal_ranges", "hierarchy": {"zone": ["n", "s"], "age": ["0", "1"]}}, "needs a single axis"),
     (GRID | {"mechanism": "optimal_ranges", "hierarchy": {"zone": ["n", "s"], "age": {"ordered": 3000}}}, "at most 2,048 codes: age has 3,000"),
     (GRID | {"mechanism": "optimal_ranges"} | by_targets(age=9), "no closed solution"),
+    (GRID | {"mechanism": "optimal_ranges"} | by_axis(age="cascade"), "split.age must be {workload: ranges}, {workload: prefix} or"),
+    (GRID | {"hierarchy": HIERARCHY | {"zone": ["n", "e", "s"]}} | by_axis(zone={"workload": "prefix"}), "split.zone.workload prefix needs an ordered axis"),
+    (GRID | by_axis(workload={"age": "prefix"}), "must be given by name or list"),
+    (TREE | by_axis(age="cascade"), "privacy.split must name axes of release.grid"),
     (GRID | {"mechanism": "optimal_ranges", "privacy": PRIVACY | {"split": {"workload": ["0..3"]}}}, "where several axes have an order"),
     (BY_AGE | {"privacy": PRIVACY | {"accountant": "pld"}}, "the exact law of such a combination"),
     (BY_AGE | {"privacy": PRIVACY | {"split": "cascade"}}, "privacy.split must be {workload: ranges}, {workload: prefix} or"),
@@ -182,7 +191,7 @@ CASES_REFUSED = [
     (GRID | {"release": {"grid": ["zone"]}}, "release.grid must name every axis of the release once"),
     (GRID | {"release": {"grid": ["zone", "age"], "order": ["zone", "age"]}}, "release.order must be left out"),
     (GRID | {"release": {"grid": ["zone", "age"], "views": "margins"}}, "release.views must be left out"),
-    (GRID | {"privacy": PRIVACY | {"split": {"finest": 2}}}, "privacy.split must be a rule for every axis"),
+    (GRID | by_axis(finest=2), "privacy.split must be a rule for every axis"),
     (GRID | by_targets(age=0.5), "targets.age must be > 0.58 records"),
     (GRID | by_targets(age_by_zone=9), "must be total, one of zone_1, zone, one of age_1, age_2, age_3, age, or ONE_by_OTHER"),
     (GRID | by_targets("substitution", age=9), "must be left out with release.grid unless neighbours is add_remove"),
@@ -234,6 +243,22 @@ def test_ranges_that_are_named_are_the_most_exact(write):
             found[name].append(float((gram(workload, 10) * covariance).sum()))
     for number, of in enumerate(found.values()):
         assert of[number] == min(of) < 0.999 * max(of)
+
+
+@pytest.mark.parametrize("name", ["unbiased_tree", "optimal_ranges"])
+def test_each_axis_of_a_grid_may_have_a_rule(write, name):
+    """Rules that are alike are one rule; prefixes of ages are most exact where they are asked for; leaves alone are the identity."""
+    stop, found = np.stack([np.full(10, 3), np.arange(1, 11)]), []  # all zones, and ages up to one
+    own = {"zone": {"workload": "ranges"}}
+    for rules in (own, own | {"age": {"workload": "prefix"}}, {"workload": "ranges"}):
+        scheme = (plan := make_plan(load_spec(write(**GRID | {"mechanism": name} | by_axis(**rules))))).scheme
+        found.append(
+            scheme.released(plan.guarantee.noises).variances.of_boxes(np.zeros((2, 10), dtype=int), stop).mean()
+        )
+    assert found[1] < found[0] == pytest.approx(found[2])
+    if name == "unbiased_tree":
+        scheme = make_plan(load_spec(write(**GRID | by_axis(age={"workload": "leaves"})))).scheme
+        assert {scheme.view(number).axis_levels[1] for number in scheme.measured} == {4}
 
 
 @pytest.mark.parametrize("neighbours", [{}, SUBSTITUTION, SUBSTITUTION | {"invariants": []}])
