@@ -199,19 +199,21 @@ def show_answer(release_id: str) -> ShownRelease:
         folder=release.folder if Path(release.folder).is_dir() else None,
         report=str(report) if (report := Path(release.folder, REPORT)).is_file() else None,
         in_ui=in_ui,
-        views=record.released_views(),
+        views=_with_known(record.released_views(), Path(release.folder), "views", ("deviations",)),
         approved_plan=approved,
     )
 
 
-def _with_known(levels: Sequence[ReleasedPart], folder: Path) -> Sequence[ReleasedPart]:
-    """Return levels with what a published folder says of them, where it is there."""
+def _with_known(
+    parts: Sequence[ReleasedPart], folder: Path, key: str = "levels", names: Sequence[str] = KNOWN_AFTER
+) -> Sequence[ReleasedPart]:
+    """Return levels or views with what a published folder says of them under a key of its manifest, where it is there."""
     try:
-        stated = json.loads((folder / "manifest.json").read_bytes())["levels"]
-        pairs = zip(levels, stated, strict=True)
-        return [replace(level, **{name: known.get(name) for name in KNOWN_AFTER}) for level, known in pairs]
+        stated = json.loads((folder / "manifest.json").read_bytes())[key]
+        pairs = zip(parts, stated, strict=True)
+        return [replace(part, **{name: known.get(name) for name in names}) for part, known in pairs]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no folder, or no manifest of this release
-        return levels
+        return parts
 
 
 def reserved_spec(release_id: str) -> str:

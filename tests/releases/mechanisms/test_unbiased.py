@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from flows.answers.release_status import show_answer
 from flows.planning.plan import make_plan
 from flows.run.reservation import reserved_release
 from flows.specification.file import load_spec
@@ -210,9 +211,12 @@ def test_what_does_not_fit_is_refused(write, tmp_path, keys, said):
     assert not (tmp_path / "home").exists()
 
 
-def test_the_deviation_of_a_rectangle_follows_from_the_manifest(library):
-    """It is that of dense least squares over all pairs of levels, with the sigmas that the manifest states."""
+def test_the_deviation_of_a_rectangle_follows_from_the_manifest(library, monkeypatch):
+    """It is that of dense least squares over all pairs of levels, with the sigmas that the manifest states; `show` states those of counts."""
     found = library["grid"].found
+    monkeypatch.setenv("TRELLIS_HOME", str(library["grid"].home))
+    shown = [view.deviations["most"] for view in show_answer(found.folder.name).views]
+    assert shown == [view.deviations.most for view in found.manifest.views]
     one, two = (
         incidences(tree_by([np.diff(first).tolist() for first in axis.first_child]))
         for axis in tree_of_spec(found.manifest).axes
