@@ -180,7 +180,7 @@ def _table(
     return {
         "at": list(levels),
         "cells": None if cells is None else cells.tolist(),
-        "source": _source(estimate, answers) or (f"level {entry.level}" if entry else "sum of leaves"),
+        "source": f"view {view.name}" if view else _source(estimate, answers) or _alone(entry),
         "exact": not view and folder.is_exact(levels),
         **shown,
         **of_sums,
@@ -197,6 +197,11 @@ def _published(estimate: Estimate, view: ViewEntry, boxes: Boxes) -> dict[str, A
         "sd": None if deviation is None else deviation.round(_DIGITS).tolist(),
         SIGNAL: table[SIGNAL].cast(int).to_list() if SIGNAL in table.columns else None,
     }
+
+
+def _alone(entry: LevelEntry | None) -> str:
+    """Return from where the numbers of a table are whose answers name no source."""
+    return f"level {entry.level}" if entry else "sum of leaves"
 
 
 def _source(estimate: Estimate, answers: Answers) -> str:

@@ -223,13 +223,13 @@ def test_numbers_of_groups_are_shown_by_region_and_size(library, kind):
 
 
 def test_tables_of_views_are_shown(place):
-    """A table names all that its cells follow from: of a view, of the level with its cells, or of several, where an area is an only child."""
+    """A table that a view has is the view's; others name all that their cells follow from, several levels where an area is an only child."""
     folder = Town(place).release()
     found = payload(open_folder(folder))
     sources = {tuple(table["at"]): table["source"] for table in found["tables"]}
     others = [0] * (len(found["axes"]) - 2)
     found_in = [sources[*at, *others] for at in ((2, 0), (1, 1), (2, 2), (2, 1), (1, 2))]
-    assert found_in == ["view living", "level 2", *["level 2, level 4"] * 3]
+    assert found_in == ["view living", "view pairs", *["level 2, level 4"] * 3]
     living = pl.read_parquet(folder / "views/living.parquet").select("count", "low", "high").to_dict(as_series=False)
     [table] = [table for table in found["tables"] if table["source"] == "view living"]
     assert {name: table[name] for name in living} == living
