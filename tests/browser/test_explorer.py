@@ -557,7 +557,9 @@ def test_sums_of_areas_are_what_a_query_adds_up(name, folders, reader):
                 if name == "walked by mode" and trial % 2 and first + 1 < last:  # over the end
                     first, last = last, first
                 ranges = [(first, last)]
-                if trial % 3 == 0 and first + 3 < last:  # without a code in between
+                if (
+                    trial % 3 == 0 and first + 3 < last and axis != "size"
+                ):  # without a code in between; of sizes the page names the query
                     ranges = [(first, first + 1), (first + 3, last)]
                 only += [f"{number}.{len(levels)}.{a}.{b}" for a, b in ranges if b - a < len(codes) - 1]
                 texts = [f"{codes[a]}..{codes[b]}" if a != b else f"{levels[-1]}={codes[a]}" for a, b in ranges]
