@@ -105,7 +105,7 @@ def _only_axis(published: PublishedFolder, row: dict[str, str]) -> str:
 
 
 def _one_by_one(code: str) -> str:
-    """Return what to do about a code that is none, if it looks like several."""
+    """Return what to do about text that is no code but looks like several codes; empty for other text."""
     looks_like_several = RANGE in code or TOGETHER in code
     return f" A table names codes one by one: a row for each code of {code}." if looks_like_several else ""
 
