@@ -67,7 +67,7 @@ class Page(NamedTuple):
 
 
 TUTORIAL = Page("tutorial", 7)
-AGES = Page("how-to/ages-hours-days", 2, "make_people.py", ("ages.yaml",))
+AGES = Page("how-to/ages-hours-days", 2, "make_people.py", ("ages.yaml", "people-by-zone.yaml"))
 TRIPS = Page("how-to/trips-by-mode-and-hour", 2, "make_trips.py", ("spec.yaml",))
 OWN = Page("how-to/own-areas", 4)  # of the release of TRIPS
 MARGINS = Page("how-to/margins", 8, "make_trips.py", ("margins.yaml", "groupings.yaml"))
