@@ -236,7 +236,8 @@ class Ordered(OfRecords):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Ordered":
-        beside, is_other = codes_beside(self._ordered), self.unlisted not in {None, *ordered_codes(self._ordered)}
+        beside = codes_beside(self._ordered)
+        is_other = self.unlisted is not None and self.unlisted not in ordered_codes(self._ordered)
         refuse(faults_of_calendar(self._ordered, self.calendar))
         if RANGE in (self.unlisted or ""):
             refuse([f"unlisted must be a code that has no {RANGE} in it."])

@@ -1,6 +1,7 @@
 """The section `input`: the confidential table and its columns, and what groups are, where they lie, and how large they are counted."""
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -42,7 +43,12 @@ class GroupsKeys(Keys):
 
 def sizes_of(keys: GroupSizesKeys, groups: GroupsKeys | None) -> Ordered:
     """Return the codes of the axis of sizes: from 1 to the largest, or from 0 where a list has the groups without a record."""
-    return Ordered.model_validate(size_codes(keys.largest, has_list=groups is not None))
+    return _sizes_to(keys.largest, has_list=groups is not None)
+
+
+@lru_cache(maxsize=8)  # asked for by every check of a spec, and there may be a million
+def _sizes_to(largest: int, *, has_list: bool) -> Ordered:
+    return Ordered.model_validate(size_codes(largest, has_list=has_list))
 
 
 MOST_FEATURES = 60
