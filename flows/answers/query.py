@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 from unicodedata import normalize
 
-from flows.answers.groups import groups_of
 from storage.errors import UsageError
 from storage.releases.terms import VIEWS
 from tasks.format.published_tree import derived_places
@@ -198,6 +197,10 @@ def _with_groups(
     published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]], tables: Sequence[tuple[str | None, Any]]
 ) -> dict[str, Sequence[Any]]:
     """Return what is asked for by axis, with the groups of tables."""
+    if not tables:
+        return dict(asked_for)
+    from flows.answers.groups import groups_of  # which reads tables, as nothing else of a query does
+
     asked = dict(asked_for)
     for axis, sets in (item for named, table in tables for item in groups_of(published, table, named).items()):
         if axis in asked:

@@ -165,8 +165,19 @@ def _show_error(fault: TrellisError, arguments: list[str]) -> int:
     return WRONG if isinstance(fault, SpecError | InputError | UsageError) else FAILED
 
 
+class _WithoutPandas:
+    """Hides pandas, which no command uses: pyarrow would import it, only to learn that an array of NumPy is none of its own."""
+
+    @staticmethod
+    def find_spec(fullname: str, *_: object) -> None:
+        """Find nothing, and end the search for pandas."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("Trellis does not use pandas.", name=fullname)
+
+
 def run() -> NoReturn:
     """Be the `trellis` command, and leave at once: the threads that Prefect leaves behind have nothing more to do."""
+    sys.meta_path.insert(0, _WithoutPandas())
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()

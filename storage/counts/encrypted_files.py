@@ -109,7 +109,7 @@ class EncryptedFiles:
 
     def _table(self, shard: str, sha256: str) -> pa.Table:
         with EncryptedReader(self._fetched(shard, sha256), self.key, self._bound(shard)) as file:
-            return pq.read_table(file)
+            return pq.ParquetFile(file).read()
 
     def _fetched(self, shard: str, sha256: str) -> Path:
         """Return the file of ciphertext of a shard, which has been seen to have the hash that was recorded."""

@@ -144,7 +144,8 @@ def _read(path: Path) -> pl.DataFrame | None:
 def read_shard_table(path: Path, sha256: str) -> pa.Table:
     """Return the table of a shard whose hash is the recorded one: whole numbers, floats where it holds estimates, or texts."""
     check_shard(path, sha256)
-    return pq.read_table(path)
+    with pq.ParquetFile(path) as file:
+        return file.read()
 
 
 def read_row_groups(path: Path, sha256: str) -> Iterator[dict[str, IntArray]]:

@@ -2,16 +2,18 @@
 
 import math
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 
 @cache
 def opendp() -> Any:
-    """Return OpenDP's package, whose import takes a second."""
-    from opendp import prelude
+    """Return what Trellis uses of OpenDP, whose `prelude` would also import what serves other libraries."""
+    from opendp import combinators, domains, measurements, metrics, mod
 
-    prelude.enable_features("contrib")
-    return prelude
+    mod.enable_features("contrib")
+    of_spaces = {name: getattr(module, name) for module in (domains, metrics) for name in module.__all__}
+    return SimpleNamespace(m=measurements, c=combinators, OpenDPException=mod.OpenDPException, **of_spaces)
 
 
 def check_scale(scale: float) -> None:

@@ -173,7 +173,8 @@ def _geoparquet(table: FileTable, code: str) -> Iterator[Feature]:
         about = geo["columns"][name]
         encoding, crs = about["encoding"], about.get("crs", _DEGREES[0])
         columns = [code, name] if code in pq.read_schema(table.path).names else [name]
-        read = pq.read_table(table.path, columns=columns)
+        with pq.ParquetFile(table.path) as file:
+            read = file.read(columns=columns)
         wkb = read[name].cast(pa.binary()).to_pylist()
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
         raise _unreadable(table, "GeoParquet") from None

@@ -3,9 +3,10 @@
 import math
 from fractions import Fraction
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
-from scipy.special import ndtri_exp
+import scipy
 
 from tasks.accounting.allocation import scale_for
 from tasks.accounting.opendp import privacy_map
@@ -62,6 +63,17 @@ def gaussian_quantile(sigma: float, log_tail: float, terms: int = 1) -> int:
     return gaussian_sum_quantile(((sigma, terms),), log_tail)
 
 
+def normal_quantile(log_tail: float) -> float:
+    """Return what a standard normal variable exceeds with a probability, given its logarithm; >= 0.
+
+    Where the probability is a number, Python's own quantile has all digits, and SciPy need not be imported.
+    """
+    log_tail = min(log_tail, math.log(0.5))
+    if log_tail > _LEAST_LISTED:
+        return 0.0 - NormalDist().inv_cdf(math.exp(log_tail))
+    return -float(scipy.special.ndtri_exp(log_tail))
+
+
 @lru_cache(maxsize=4096)
 def gaussian_sum_quantile(draws: Draws, log_tail: float) -> int:
     r"""Return a z >= 0 that the sum S of independent discrete Gaussians of any scales exceeds with at most a given probability.
@@ -75,7 +87,7 @@ def gaussian_sum_quantile(draws: Draws, log_tail: float) -> int:
     Source:
         Banaszczyk (1993) for lattices that are moved.
     """
-    deviations = -float(ndtri_exp(min(log_tail - CARE - gaussian_log_kappa(draws), math.log(0.5))))
+    deviations = normal_quantile(log_tail - CARE - gaussian_log_kappa(draws))
     return max(0, math.ceil(math.sqrt(sum(sigma**2 * terms for sigma, terms in draws)) * deviations))
 
 

@@ -7,12 +7,13 @@ To share c out at one quantile minimises the expected sum of absolute errors, if
 estimates: it is where no record can be moved from one to another with a gain.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from tasks.optimize.prior import RATIOS, SPREAD, Families
 from tasks.optimize.siblings import ascending_siblings
@@ -21,10 +22,8 @@ from tasks.tree.axis import FloatArray, IntArray
 _CLEAR = 7.0  # deviations above 0 from which on the prior is taken to be flat around an estimate
 _STEPS_OF_MEAN = 8  # in one octave of m/√u, of the tables
 _BLOCK = 2**14  # cells whose posteriors are held at once, or up to twice as many where families are wide
-_QUANTILES = ndtr(
-    np.array([-4, -3.2, -2.6, -2.1, -1.7, -1.35, -1, -0.65, -0.3, 0, 0.3, 0.65, 1, 1.35, 1.7, 2.1, 2.6, 3.2, 4])
-)
-_NORMAL = ndtri(_QUANTILES)
+_NORMAL = np.array([-4, -3.2, -2.6, -2.1, -1.7, -1.35, -1, -0.65, -0.3, 0, 0.3, 0.65, 1, 1.35, 1.7, 2.1, 2.6, 3.2, 4])
+_QUANTILES = np.array([math.erfc(-at / math.sqrt(2)) / 2 for at in _NORMAL])
 _FRACTION = 2**20  # of a record, to which remainders are compared
 
 # the grid: nothing, and steps from 0 on, in deviations, of which the first are small, since small counts are
@@ -89,7 +88,7 @@ class _Tables:
 def _masses(weights: FloatArray, ratio: float) -> FloatArray:
     """Return the prior mass of each step of the grid, the first of which is nothing, shape (points,)."""
     means = RATIOS * ratio
-    below = ndtr((_EDGES[:, None] - means) / (SPREAD * means))
+    below = scipy.special.ndtr((_EDGES[:, None] - means) / (SPREAD * means))
     below[0] = 0
     return np.concatenate((weights[:1], np.diff(below, axis=0) @ weights[1:-1]))
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from tasks.tree.axis import BoolArray, FloatArray, IntArray
 
@@ -111,7 +111,7 @@ class _Level:
     reach: FloatArray
     pivot: FloatArray
     parent: IntArray
-    others: csr_array
+    others: "scipy.sparse.csr_array"
 
 
 def cells_factored(sizes: Sequence[int], refines: Callable[[int, int], bool]) -> int:
@@ -260,23 +260,21 @@ def _levels(system: _System, chain: list[int], parents: list[IntArray], others: 
             kept = system.inverse[below.at] / below.pivot
             reach += np.bincount(below.parent, below.reach * kept, size + 1)[:size]
             entries = (kept, (below.parent, np.arange(len(kept))))
-            joint = (joint + csr_array(entries, shape=(size + 1, len(kept)))[:size] @ below.others).tocsr()
+            joint = (joint + scipy.sparse.csr_array(entries, shape=(size + 1, len(kept)))[:size] @ below.others).tocsr()
         levels.append(_Level(at, reach, reach + system.inverse[at], parent, joint))
     return levels
 
 
-def _joint(system: _System, grouping: int, others: list[int]) -> csr_array:
+def _joint(system: _System, grouping: int, others: list[int]) -> "scipy.sparse.csr_array":
     """Return A S Aᵀ between the cells of a grouping and those of other groupings, shape (cells, others)."""
-    from scipy.sparse import hstack
-
     rows, sizes = system.incidence.cells[grouping], [system.incidence.size(at) for at in others]
     share = np.broadcast_to(np.float64(system.share), rows.shape)
     shape = system.incidence.size(grouping)
     blocks = [
-        csr_array((share, (rows, system.incidence.cells[at])), shape=(shape, size + 1))[:, :size]
+        scipy.sparse.csr_array((share, (rows, system.incidence.cells[at])), shape=(shape, size + 1))[:, :size]
         for at, size in zip(others, sizes, strict=True)
     ]
-    return hstack([csr_array((shape, 0)), *blocks], format="csr")
+    return scipy.sparse.hstack([scipy.sparse.csr_array((shape, 0)), *blocks], format="csr")
 
 
 def _pairs(system: _System, groupings: list[int]) -> FloatArray:

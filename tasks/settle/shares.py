@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from tasks.tree.axis import BoolArray, FloatArray
 
@@ -88,7 +88,9 @@ def least_error_shares(
         by_share = by_precision * (precision(shares * (1 + step)) - of_share) / (step * shares)
         return float(np.log(value)), shares * (by_share - float(by_share @ shares)) / value
 
-    shares = _shares(minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(-8, 8)] * len(start)).x)
+    shares = _shares(
+        scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(-8, 8)] * len(start)).x
+    )
     if shares[-1] < _LEAST_LEAVES:
         shares = np.append(shares[:-1] * (1 - _LEAST_LEAVES) / shares[:-1].sum(), _LEAST_LEAVES)
     thousandths: FloatArray = np.maximum(np.round(shares, 3), _LEAST)

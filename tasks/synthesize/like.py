@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
-from scipy.special import ndtr
+import scipy
 
 from tasks.tree.axis import Axis, FloatArray, IntArray
 from tasks.tree.order import Tree
@@ -71,7 +71,7 @@ def draw_sizes_like(
     axes, shape = tree.axes[:-1], tree.sizes(tree.depth)[:-1]  # the last one is that of the sizes
     median = _MEDIAN * np.log(largest) + _TILT * generator.normal(size=(math.prod(shape), 1))
     ends = np.log(np.arange(1, largest) + 0.5)
-    below = ndtr((ends - median) / max(_SPREAD * np.log(largest), 1e-9))
+    below = scipy.special.ndtr((ends - median) / max(_SPREAD * np.log(largest), 1e-9))
     shares = np.diff(below, axis=1, prepend=0.0, append=1.0)
     if listed is not None:
         groups = generator.binomial(listed, OCCUPIED)

@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri_exp
 
+from tasks.laws.gaussian import normal_quantile
 from tasks.tree.axis import BoolArray, FloatArray, IntArray
 from tasks.uncertainty.intervals import NO_CAP, intervals
 from tasks.uncertainty.noise_rows import EXACT, LOG_TAILS, Shares, beyond, normal_mixture, shares_from
@@ -102,7 +102,7 @@ class Estimates:
 
 def margins(deviations: FloatArray, log_tail: float, rounding: int = ROUNDING) -> IntArray:
     """Return what errors exceed to one side with at most a given probability, given its logarithm; int64, of the same shape, records."""
-    reached = np.ceil(-float(ndtri_exp(min(log_tail, math.log(0.5)))) * deviations).astype(np.int64)
+    reached = np.ceil(normal_quantile(log_tail) * deviations).astype(np.int64)
     return np.where(deviations > 0, reached + rounding, 0)
 
 

@@ -23,7 +23,7 @@ leaves a number of cells with records: rows beyond that number are noise, whiche
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import chdtri
+import scipy
 
 from tasks.laws.law import Density
 from tasks.tree.axis import FloatArray, IntArray
@@ -194,7 +194,7 @@ class _Fits:
         self._aim = np.append(cells / np.sqrt(expected), _HEAVY)
         self._best, least = self._solve(0, self._aim)
         freedom = max(float((measured * fitted / expected).sum()), 1.0)
-        self._allowed = least + float(chdtri(1, RISK_OF_RANGE)) * max(1.0, least / freedom)
+        self._allowed = least + float(scipy.special.chdtri(1, RISK_OF_RANGE)) * max(1.0, least / freedom)
 
     def furthest(self, end: float) -> FloatArray:
         """Return a distribution that fits well enough, with a weight of 0 as near to an end, 0 or 1, as there is one."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betainc, log_ndtr
+import scipy
 
 from tasks.laws.gaussian import gaussian_density
 from tasks.laws.law import LevelNoise
@@ -31,8 +31,8 @@ from tasks.uncertainty.signals import Margin
 
 RISK = 0.05  # with which there are more such rows on a level than is stated
 
-_DEVIATIONS = np.array([0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 2.5, 3, 3.5, 4, 5])  # of normal noise, at the margins
-LOG_TAILS: tuple[float, ...] = tuple(log_ndtr(-_DEVIATIONS).tolist())  # log q of the margins
+_DEVIATIONS = (0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 2.5, 3, 3.5, 4, 5)  # of normal noise, at the margins
+LOG_TAILS = tuple(math.log(math.erfc(at / math.sqrt(2)) / 2) for at in _DEVIATIONS)  # log q of the margins
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,12 +67,12 @@ class BeyondMargins:
 
 def _coins_above(below: int, risk: float) -> int:
     """Return how often a fair coin shows heads, but for a risk, before it has shown tails once more than `below` times."""
-    return _quantile(lambda k: float(betainc(k + 1, below + 1, 0.5)), risk)
+    return _quantile(lambda k: float(scipy.special.betainc(k + 1, below + 1, 0.5)), risk)
 
 
 def _binomial_above(cells: int, probability: float, risk: float) -> int:
     """Return how many of the cells are chosen at most, but for a risk, where each is with this probability."""
-    return _quantile(lambda k: float(betainc(k + 1, cells - k, probability)) if k < cells else 0.0, risk)
+    return _quantile(lambda k: float(scipy.special.betainc(k + 1, cells - k, probability)) if k < cells else 0.0, risk)
 
 
 def _quantile(tail: Callable[[int], float], risk: float) -> int:

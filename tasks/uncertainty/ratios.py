@@ -20,10 +20,9 @@ This t is a convex function of r: a norm of weights that are linear in r, and wh
 import math
 from collections.abc import Callable
 
-from scipy.optimize import brentq
-from scipy.special import ndtri_exp
+import scipy
 
-from tasks.laws.gaussian import gaussian_log_kappa
+from tasks.laws.gaussian import gaussian_log_kappa, normal_quantile
 from tasks.laws.law import Draws
 
 Reach = Callable[[float], float]  # from a share r to what |A - rB| goes beyond with a probability of α at most, convex
@@ -39,7 +38,7 @@ def reach_of(part: Draws, rest: Draws, alpha: float, *, is_inside: bool) -> Reac
         is_inside: whether they are.
     """
     (of_part, further), (of_rest, more) = (spread(draws) for draws in (part, rest))
-    z = quantile_beyond(math.log(alpha / 2) - further - more)
+    z = normal_quantile(math.log(alpha / 2) - further - more)
 
     def reach(share: float) -> float:
         own = 1 - share * is_inside
@@ -57,11 +56,6 @@ def spread(draws: Draws) -> tuple[float, float]:
     return (1 + eta) * variance, gaussian_log_kappa(draws) + math.log1p(eta) / 2 + 1 / (8 * eta * variance)
 
 
-def quantile_beyond(log_tail: float) -> float:
-    """Return what a standard normal variable exceeds with a probability, given its logarithm; >= 0."""
-    return -float(ndtri_exp(min(log_tail, math.log(0.5))))
-
-
 def share_ends(part: float, whole: float, reach: Reach) -> tuple[float, float]:
     """Return the least and the greatest share in [0, 1] that the test allows; where the noise allows all, that is 0 and 1.
 
@@ -77,6 +71,6 @@ def share_ends(part: float, whole: float, reach: Reach) -> tuple[float, float]:
 
         if excess(limit) <= 0 or limit == nearest:
             return limit
-        return nearest if excess(nearest) > 0 else float(brentq(excess, nearest, limit))
+        return nearest if excess(nearest) > 0 else float(scipy.optimize.brentq(excess, nearest, limit))
 
     return end(0.0, -1), end(1.0, 1)

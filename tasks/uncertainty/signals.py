@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import betainc, ndtri_exp
+import scipy
 
+from tasks.laws.gaussian import normal_quantile
 from tasks.tree.axis import BoolArray, FloatArray, IntArray
 
 _RATIOS = (1.25, 1.6, 2.5, 5.0)  # of one size to the next
@@ -64,7 +65,7 @@ def tails_of(measured: int, share: float) -> Tails:
     usual = [size for size in _sizes(measured, _RATIOS[0]) if size * _USUAL >= measured]
     tried = _largest_tails(measured, share)
     # the fewest standard deviations that a normal variable goes, to either side
-    return min(tried, key=lambda tails: -sum(float(ndtri_exp(tails.of(size) - np.log(2))) for size in usual))
+    return min(tried, key=lambda tails: sum(normal_quantile(tails.of(size) - math.log(2)) for size in usual))
 
 
 def _sizes(measured: int, ratio: float) -> tuple[int, ...]:
@@ -103,8 +104,10 @@ def expected_excess(measured: int, tail: FloatArray, beyond: FloatArray) -> Floa
         beyond: c, in [0, M), of the same shape.
     """
     whole = np.floor(beyond)
-    at_least = np.where(whole > 0, betainc(np.maximum(whole, 1), measured - whole, tail), 1.0)  # P[Bin(M - 1, q) >= c]
-    more = betainc(whole + 1, measured - whole, tail)  # P[Bin(M, q) > c]
+    at_least = np.where(
+        whole > 0, scipy.special.betainc(np.maximum(whole, 1), measured - whole, tail), 1.0
+    )  # P[Bin(M - 1, q) >= c]
+    more = scipy.special.betainc(whole + 1, measured - whole, tail)  # P[Bin(M, q) > c]
     return np.asarray(measured * tail * at_least - beyond * more)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.gaussian import GAUSSIAN, normal_quantile
 from tasks.laws.law import quantile_of_sum
 from tasks.released.boxes import Boxes
 from tasks.released.estimate import Answers, Drawn, Estimate
@@ -16,7 +16,7 @@ from tasks.released.query.sets import AreaSet
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.published import FolderSource
 from tasks.released.unbiased import UnbiasedEstimate
-from tasks.uncertainty.ratios import Reach, quantile_beyond, reach_of, share_ends, spread
+from tasks.uncertainty.ratios import Reach, reach_of, share_ends, spread
 
 _BY_DRAWS = "the noise of both is added up"
 _BY_VARIANCE = "its standard deviation follows from those of both"
@@ -161,7 +161,7 @@ def _by_variance(one: Asked, other: Asked, found: Sequence[Answers], alpha: floa
     if not (unbiased and first and second and is_of_both):
         return None
     together = unbiased[0].covariance(one.parts, other.parts) if is_share else 0.0
-    normal = quantile_beyond(math.log(alpha / 2) - first.further - second.further)
+    normal = normal_quantile(math.log(alpha / 2) - first.further - second.further)
 
     def reach(ratio: float) -> float:
         variance = first.variance + ratio**2 * second.variance - 2 * ratio * together

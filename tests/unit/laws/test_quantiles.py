@@ -8,8 +8,10 @@ from itertools import count
 
 import numpy as np
 import pytest
+from scipy.special import log_ndtr, ndtri_exp
 
-from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
+from tasks.accounting.pld import _log_below
+from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile, normal_quantile
 from tasks.laws.laplace import LAPLACE, laplace_quantile
 from tasks.laws.law import NO_NOISE, LevelNoise, quantile_of_sum
 from tasks.laws.named import GAUSSIAN_OVER_DAYS, LAWS, noise_of
@@ -163,3 +165,11 @@ def test_noise_that_is_alike_is_added_up_as_one():
     assert quantile_of_sum([(NO_NOISE, 3), (gaussian, 0)], log_tail) == 0
     with pytest.raises(ValueError, match="no quantiles of sums"):
         quantile_of_sum([(LevelNoise(THRESHOLDED_LAPLACE, of), 1) for of in (2.0, 3.0)], log_tail)
+
+
+def test_normal_tails_are_those_of_scipy():
+    """Probabilities below a value, and values by a probability beyond them, are SciPy's to the last digits, near and far."""
+    far = np.concatenate((-np.geomspace(1e6, 1e-3, 400), np.geomspace(1e-3, 8, 50)))
+    np.testing.assert_allclose([_log_below(x) for x in far], log_ndtr(far), rtol=1e-13)
+    tails = -np.geomspace(math.log(2), 2000, 400)
+    np.testing.assert_allclose([normal_quantile(tail) for tail in tails], -ndtri_exp(tails), rtol=1e-13, atol=1e-13)

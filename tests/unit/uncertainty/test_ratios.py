@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from tasks.uncertainty.ratios import quantile_beyond, reach_of, share_ends, spread
+from tasks.laws.gaussian import normal_quantile
+from tasks.uncertainty.ratios import reach_of, share_ends, spread
 
 ALPHA = 0.1
 
@@ -46,7 +47,7 @@ def test_the_bound_holds_with_its_probability(is_inside, part, rest):
 def test_normal_noise_and_draws_are_bounded_together(normal, draws):
     """A normal error and a sum of discrete Gaussians go beyond it together with a probability of α at most, by all values of the sum; seldom by far less."""
     (variance, further), (values, law) = spread(draws), law_of(draws)
-    reach = quantile_beyond(np.log(ALPHA / 2) - further) * np.hypot(normal, np.sqrt(variance)) + 0.5
+    reach = normal_quantile(np.log(ALPHA / 2) - further) * np.hypot(normal, np.sqrt(variance)) + 0.5
     missed = law @ (norm.sf((reach - values) / normal) + norm.sf((reach + values) / normal))
     assert ALPHA / 2 * (variance > 50) < missed <= ALPHA
 
