@@ -58,7 +58,7 @@ zones, with the totals of each axis, of each attribute by the district of each e
 the order is a sum of thousands of noisy counts: modes and hours of a district, and modes by hour, are off by hundreds of trips. Views repair this.
 Pairs of zones and leaves are as good with them as without.
 
-**Take `mechanism: inftda_shrunk`** with them, if readers look at pairs of zones or single leaves: it draws small counts together before they are settled
+**Leave `mechanism` out** too: what `plan` chooses, `inftda_shrunk`, draws small counts together before they are settled
 with the views. Pairs of zones and leaves are a quarter to a third nearer, and all else is as good. **Take `views: margins`** if totals of zones
 matter more than modes and hours by district: fewer views are measured, each with less noise. **Do not put attributes before zones**: pairs of
 zones become more than twice as far off, with views too.

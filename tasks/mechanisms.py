@@ -417,6 +417,10 @@ MECHANISMS = {
 }
 
 
+# what a spec gets that names none, by the rule of `flows.planning.views`
+WITH_PRIORS, WITH_BOUND, OTHERWISE = "inftda_shrunk", "inftda", "inftda_reconciled"
+
+
 def can_settle_views(tree: Tree) -> bool:
     """Return whether a tree has few enough leaves to be settled together with views."""
     return tree.possible_cells(tree.depth) <= MOST_SETTLED

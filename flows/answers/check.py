@@ -18,8 +18,8 @@ from flows.forecast.answer import plan_answer
 from flows.forecast.remarks import remarks_on_unit
 from flows.forecast.values import BudgetForecast, Forecast, PlannedPart
 from flows.planning.admission import admission, check_writable
-from flows.planning.compatibility import incompatible_keys, mechanism_asked_for, mechanism_named
-from flows.planning.plan import Plan, make_plan
+from flows.planning.compatibility import mechanism_named
+from flows.planning.plan import Plan, faults_of_keys, make_plan
 from flows.specification.file import expand_each, faults_of, located, output_below, parse_spec, text_of
 from flows.specification.sections.hierarchy import Csv
 from flows.specification.undecided import Undecided, marked_in
@@ -66,6 +66,7 @@ class PassedCheck:
     name: str
     dataset: str
     mechanism: str
+    mechanism_reason: str | None
     epsilon: float
     delta: float
     rho: float
@@ -115,8 +116,7 @@ def check_answer(path: Path, text: str | None = None) -> PassedCheck | FailedChe
     keys = keys_in(text)
     if not problems:
         spec = parse_spec(text, path).spec
-        if mechanism := problems.kept(lambda: mechanism_asked_for(spec)):
-            problems += incompatible_keys(spec, mechanism)
+        problems.kept(lambda: problems.extend(faults_of_keys(spec)))
     elif isinstance(name := keys.get("mechanism"), str) and not [*marked_in(name)]:  # whatever else is wrong
         problems.kept(lambda: mechanism_named(name))
     _check_tables(keys, path.absolute().parent, problems)

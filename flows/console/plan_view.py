@@ -91,6 +91,7 @@ def show_plan(forecast: "Forecast") -> None:
 
 def _show_guarantee(forecast: "Forecast", *, by_map: bool) -> None:
     out.print(f"[bold]{forecast.name}[/], dataset {forecast.dataset}, mechanism {forecast.mechanism}")
+    _show_choice(forecast)
     accounted = "no ρ, by OpenDP's map" if by_map else f"ρ = {rounded_up(forecast.rho)}, {forecast.accountant}"
     out.print(f"ε = {rounded_up(forecast.epsilon)}, δ = {forecast.delta:g}, {accounted}")
     if forecast.tau:
@@ -101,6 +102,12 @@ def _show_guarantee(forecast: "Forecast", *, by_map: bool) -> None:
             f"supersedes {forecast.supersedes}: a revision is a new measurement and is charged like any release; the charge"
             " for the earlier release stays\n"
         )
+
+
+def _show_choice(of: "Forecast | PassedCheck") -> None:
+    """Print why Trellis chose the mechanism, where the spec names none."""
+    if of.mechanism_reason:
+        print_line(f"mechanism: the spec names none; {escaped(of.mechanism_reason)}")
 
 
 def _show_laws(forecast: "Forecast") -> None:
@@ -264,6 +271,7 @@ def show_check(check: "PassedCheck | FailedCheck") -> None:
         return
     finest = check.levels[-1]
     out.print(f"[green]can be released:[/] {check.name}, dataset {check.dataset}, mechanism {check.mechanism}")
+    _show_choice(check)
     out.print(f"levels 0 to {finest.level}; the finest is {place(finest.axes)}")
     out.print(check.statement)
     show_unprotected(check.unprotected)

@@ -231,6 +231,7 @@ class Forecast:
     """What a release would protect, cost and be worth.
 
     Attributes:
+        mechanism_reason: why Trellis chose it; None where the spec names it.
         law: of the noise, by its name in specs; never `auto`.
         laws: what the release would be by every law that the spec allows, the chosen one among them.
         epsilon: of the release, with `delta`; `rho` is the cost of its discrete Gaussians.
@@ -262,6 +263,7 @@ class Forecast:
     dataset: str
     supersedes: str | None
     mechanism: str
+    mechanism_reason: str | None
     neighbours: str
     epsilon: float
     delta: float

@@ -11,14 +11,13 @@ from flows.planning.plan import Plan
 from flows.planning.scheme import Scheme
 from flows.planning.shares import parts_of, scheme_of
 from flows.planning.views import views_of
-from flows.specification.keys import DEFAULT_MECHANISM
 from storage.errors import SpecError
 from storage.ledger.books import Cap
 from storage.ledger.spending import Spending, for_one_unit, growth, weakest_promise
 from storage.releases.parts import Part
 from tasks.accounting.conversions import zcdp_epsilon
 from tasks.laws.law import LevelNoise
-from tasks.mechanisms import MECHANISMS, can_settle_views, mechanism_with
+from tasks.mechanisms import MECHANISMS, OTHERWISE, can_settle_views, mechanism_with
 from tasks.tree.views import margin
 from tasks.uncertainty.bounds import finest_above_noise
 from tasks.uncertainty.mixture import ABOVE_THE_NOISE
@@ -55,8 +54,8 @@ def _schemes(plan: Plan) -> tuple[Scheme | None, Scheme | None]:
     spec, scheme = plan.file.spec, plan.scheme
     sampler, law = spec.noise.sampler, plan.scheme.law
     if scheme.mechanism.measures_views:
-        mechanism = MECHANISMS[spec.mechanism]
-        mechanism = MECHANISMS[DEFAULT_MECHANISM] if mechanism.cells == "views" else mechanism
+        mechanism = MECHANISMS[scheme.mechanism.name]
+        mechanism = MECHANISMS[OTHERWISE] if mechanism.cells == "views" else mechanism
         keys = spec.privacy.model_copy(update={"split": "uniform"})
         return scheme, scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law)
     mechanism = mechanism_with(plan.mechanism, has_views=True, together=can_settle_views(plan.tree))

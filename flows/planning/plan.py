@@ -1,6 +1,6 @@
 """The plan of a release: its levels, noise, bounds and cost, computed only from the spec and the codebooks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -18,19 +18,23 @@ from flows.planning.scheme import (
 from flows.planning.shares import parts_of, scheme_of
 from flows.planning.views import (
     BESIDE,
+    ChosenMechanism,
     ChosenOrder,
     check_settling,
     chosen_order,
+    default_mechanism,
     derived_columns,
     geography_first,
     is_open,
     order_of_places,
     views_of,
+    with_mechanism,
     with_order,
     with_views,
     without_views,
 )
 from flows.specification.file import SpecFile, located
+from flows.specification.keys import Spec
 from flows.specification.sections.run import RunKeys
 from storage.database.connections import store
 from storage.errors import SpecError, TrellisError
@@ -85,6 +89,7 @@ class Plan:
         shaped: by axis and axis level, how many areas have a shape, where some have one.
         approved: the approved plan that the release is held to; None where it is held to none.
         chosen: the order that takes the place of the spec's, where that leaves it to Trellis; `file` has it too.
+        default: likewise the mechanism, and views with it.
     """
 
     file: SpecFile
@@ -102,6 +107,7 @@ class Plan:
     shaped: Mapping[tuple[str, int], int] = field(default_factory=dict)
     approved: ApprovedPlan | None = None
     chosen: ChosenOrder | None = None
+    default: ChosenMechanism | None = None
 
     @property
     def levels(self) -> tuple[Part, ...]:
@@ -260,6 +266,7 @@ class Plan:
             axes=tuple(axis.name for axis in self.tree.axes),
             steps=tuple(self.tree.steps),
             mechanism=self.mechanism.name,
+            mechanism_reason=self.default.reason if self.default else "",
             priority=spec.priority,
             sampler=spec.noise.sampler,
             keep_vault=spec.keep_vault,
@@ -389,31 +396,44 @@ def make_plan(file: SpecFile) -> Plan:
 
 
 def _plan(file: SpecFile) -> Plan:
-    spec = with_views(file.spec) if is_open(file.spec) else file.spec
-    for fault in incompatible_keys(spec, mechanism_asked_for(spec)):
+    for fault in faults_of_keys(file.spec):
         raise fault
     source = file.source()
     ends = read_ends(source)
-    if not is_open(file.spec):
-        return replace(_over(file, source, ends), chosen=order_of_places(spec))
-    tree = tree_over({end.name: end.released_codebook for end in ends}, spec, spec.unlisted)
-    spec = with_order(spec, geography_first(tree))
+    tree = _tree_of(file.spec, ends)
+    default = default_mechanism(file.spec, tree) if not file.spec.mechanism else None
+    named = with_mechanism(file.spec, default) if default else file.spec
+    if not is_open(named):
+        plan = _over(replace(file, spec=named), source, ends, tree)
+        return replace(plan, chosen=order_of_places(named), default=default)
+    spec = with_order(with_views(named), geography_first(tree))
     plan = _over(replace(file, spec=spec), source, ends)
     sigmas = None if plan.mechanism.adds_up_leaves else [level.sigma for level in plan.levels]
     beside = BESIDE if plan.named_views else ""
-    if key := without_views(file.spec):
+    if key := without_views(named):
         beside = f"{key} leaves no room for views of attributes beside it"
     beside = "" if file.spec.release.views is not None else beside
     chosen = chosen_order(plan.tree, sigmas, spec.expected_total, beside)
     if [*chosen.order] != spec.release.order:
         plan = _over(replace(file, spec=with_order(spec, chosen.order)), source, ends)
-    return replace(plan, chosen=chosen)
+    return replace(plan, chosen=chosen, default=default)
 
 
-def _over(file: SpecFile, source: TableSource, ends: Sequence[End]) -> Plan:
-    """Return the plan of a spec over its codebooks."""
+def faults_of_keys(spec: Spec) -> Iterator[SpecError]:
+    """Yield what is wrong with the keys of a spec and its mechanism together, whatever the codebooks are."""
+    spec = with_mechanism(spec, default_mechanism(spec))
+    spec = with_views(spec) if is_open(spec) else spec
+    yield from incompatible_keys(spec, mechanism_asked_for(spec))
+
+
+def _tree_of(spec: Spec, ends: Sequence[End]) -> Tree:
+    return tree_over({end.name: end.released_codebook for end in ends}, spec, spec.unlisted)
+
+
+def _over(file: SpecFile, source: TableSource, ends: Sequence[End], tree: Tree | None = None) -> Plan:
+    """Return the plan of a spec over its codebooks, whose tree may be known already."""
     spec = file.spec
-    tree = tree_over({end.name: end.released_codebook for end in ends}, spec, spec.unlisted)
+    tree = tree or _tree_of(spec, ends)
     whole = tree_over({end.name: end.codebook for end in ends}, spec, spec.unlisted) if spec.privacy.distinct else tree
     mechanism = mechanism_asked_for(spec, tree)
     if not mechanism.shows_codes:  # otherwise no children are listed

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from flows.specification.keys import DEFAULT_MECHANISM, Spec
+from flows.specification.keys import Spec
 from flows.specification.rules import wrong_key
 from flows.specification.sections.hierarchy import Ordered
 from flows.specification.sections.privacy import PrivacyKeys
@@ -29,7 +29,7 @@ from tasks.accounting.sensitivity import (
 )
 from tasks.laws.days import Days
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
-from tasks.mechanisms import Mechanism
+from tasks.mechanisms import OTHERWISE, Mechanism
 from tasks.sizes.intervals import noise_of_sum, own_source, source_of_view
 from tasks.sizes.places import places_of
 from tasks.tree.axis import axis_from_codebook
@@ -396,7 +396,7 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
     if with_views:
         other = "a mechanism that walks the tree, without release.views"
     elif mechanism.is_unbiased:
-        other = f"mechanism {DEFAULT_MECHANISM}, which measures only below cells with a count"
+        other = f"mechanism {OTHERWISE}, which measures only below cells with a count"
         other = "mechanism unbiased_tree, which takes far more" if mechanism.is_dense else other
     else:
         other = "mechanism inftda, which measures only below cells with a count"

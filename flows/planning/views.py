@@ -1,20 +1,20 @@
-"""The views of a release: what its spec names beside the tree, over the codebooks. And the order of trips with attributes, where it names none."""
+"""The views of a release: what its spec names beside the tree, over the codebooks. And mechanism and order, where it names none."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from flows.planning.compatibility import incompatible_keys, mechanism_asked_for
 from flows.planning.scheme import Scheme, check_memory
 from flows.specification.keys import Spec
 from flows.specification.rules import wrong_key
-from flows.specification.sections.views import ATTRIBUTES
+from flows.specification.sections.views import ATTRIBUTES, NO_VIEWS, ONE_WAY
 from storage.errors import SpecError
-from storage.releases.terms import SURVIVORS, VIEWS, ViewTerms
+from storage.releases.terms import DEFAULT_FOR_SIZES, SURVIVORS, VIEWS, Terms, ViewTerms
 from tasks.ingest.derived import read_derived
 from tasks.ingest.task import TableSource
 from tasks.laws.law import NO_NOISE
-from tasks.mechanisms import MOST_SETTLED, can_settle_views
+from tasks.mechanisms import MOST_MEASURED, MOST_SETTLED, OTHERWISE, WITH_BOUND, WITH_PRIORS, can_settle_views
 from tasks.settle.task import memory_to_settle
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, every_level, have_same_cells
@@ -179,6 +179,148 @@ def _view(number: int, of: Mapping[str, str], tree: Tree, derived: Mapping[str, 
     columns = tuple(column for name, column in derived.items() if name in of)
     names: dict[str, str | None] = {axis.name: of.get(axis.name) for axis in tree.axes}
     return View(number, levels, names | {column.name: column.name for column in columns}, columns)
+
+
+# the mechanism, where a spec leaves it to Trellis: by the spec and the codebooks alone ---------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenMechanism:
+    """What takes the place of `mechanism`, and of `release.views` where the spec leaves that out too and its order is not chosen.
+
+    Attributes:
+        name: of the mechanism.
+        reason: why, as one sentence without a full stop.
+        views: a rule for views; None for none.
+    """
+
+    name: str
+    reason: str
+    views: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of the rule.
+
+    Attributes:
+        against: from a spec and its tree, of which there may be none yet, to what speaks against the mechanism; empty for nothing.
+        reason: as in `ChosenMechanism`; {above} is how many cells the level above the finest has, {against} what speaks against the row before.
+    """
+
+    name: str
+    against: Callable[[Spec, Tree | None], str]
+    reason: str
+    views: str | None = None
+
+
+def _against_priors(spec: Spec, tree: Tree | None) -> str:
+    """Return what speaks against priors and the measured totals of each axis; empty for nothing."""
+    if not spec.has_ends:
+        return "the table is not of trips between areas"
+    if tree is None or not _share_a_codebook(tree):
+        return "the ends have different codebooks"
+    if (above := tree.possible_cells(tree.depth - 1)) > MOST_MEASURED:
+        return f"the level above the finest has {format_cells(above)} cells, more than {MOST_MEASURED:,}"
+    key = next(
+        filter(None, _not_with_priors(with_mechanism(spec, ChosenMechanism(WITH_PRIORS, "", ONE_WAY)), tree)), ""
+    )
+    return key and f"{key} does not go with priors and measured totals"
+
+
+def _not_with_priors(spec: Spec, tree: Tree) -> Iterator[str]:
+    """Yield the keys of a spec that do not go with priors and the views that it asks for, or that it gets."""
+    if spec.release.views == NO_VIEWS:
+        yield "release.views: none"
+    if is_open(spec) and spec.release.views is None:
+        yield without_views(spec)
+        spec = with_views(spec)
+    if isinstance(spec.privacy.split, list):
+        yield "privacy.split"
+    if spec.measure == SURVIVORS and can_settle_views(tree):
+        yield "measure: survivors"
+    yield from (fault.field for fault in incompatible_keys(spec, mechanism_asked_for(spec, tree)))
+    if spec.release.views == ONE_WAY:
+        yield _too_large(spec, tree)
+
+
+def _too_large(spec: Spec, tree: Tree) -> str:
+    """Return `run.max_memory` if all levels and views cannot be settled within it, or `release.views` if there is none; empty otherwise."""
+    try:
+        views = [view for _, view in views_of(spec, tree, {})]
+    except SpecError as fault:
+        return fault.field
+    beside = [*every_level(tree)[:-1], *(view for view in views if view.number > tree.depth)]
+    most = spec.run.max_memory if can_settle_views(tree) else None
+    return "run.max_memory" if most and memory_to_settle(tree, beside) > most else ""
+
+
+def _share_a_codebook(tree: Tree) -> bool:
+    """Return whether both ends have the same levels with the same codes, as far down as both are released."""
+    origin, destination = (tree.axes[end] for end in tree.ends or ())
+    common = min(origin.depth, destination.depth)
+    alike = zip(origin.codes[:common], destination.codes[:common], strict=True)
+    return origin.level_names[:common] == destination.level_names[:common] and all(a.equals(b) for a, b in alike)
+
+
+# the first row that nothing speaks against
+_RULE = (
+    _Row(
+        DEFAULT_FOR_SIZES,
+        lambda spec, _: "" if spec.release.group_sizes else "it counts records",
+        "groups are counted by their size",
+    ),
+    _Row(
+        WITH_BOUND,
+        lambda spec, _: "" if spec.privacy.target else "it wants no bound",
+        "privacy.target wants an error bound that holds before anything is drawn",
+    ),
+    _Row(
+        WITH_PRIORS,
+        _against_priors,
+        "both ends share a codebook, and the level above the finest has no more than"
+        f" {MOST_MEASURED:,} cells ({{above}}): each count is drawn towards what its level shows to be likely, beside measured totals of each axis",
+        ONE_WAY,
+    ),
+    _Row(
+        OTHERWISE,
+        lambda *_: "",
+        "{against}: each count is estimated from its own measurement and those below it, without priors",
+    ),
+)
+
+
+def default_mechanism(spec: Spec, tree: Tree | None = None) -> ChosenMechanism:
+    """Return the mechanism of a spec that names none, by public things alone: the keys of the spec, and the codebooks.
+
+    Args:
+        tree: over the codebooks; without it no priors are chosen.
+    Guarantees:
+        Reads no table.
+    """
+    against = ""
+    for row in _RULE:
+        found = row.against(spec, tree)
+        if not found:
+            above = format_cells(tree.possible_cells(tree.depth - 1)) if tree and "{above}" in row.reason else ""
+            return ChosenMechanism(row.name, row.reason.format(above=above, against=against), row.views)
+        against = found
+    raise ValueError("the last row of the rule speaks against nothing.")
+
+
+def with_mechanism(spec: Spec, chosen: ChosenMechanism) -> Spec:
+    """Return a spec that names a mechanism and its views, as far as it leaves them to Trellis."""
+    if spec.mechanism:
+        return spec
+    release = spec.release
+    if chosen.views and release.views is None and not (release.grid or is_open(spec)):
+        release = release.model_copy(update={"views": chosen.views})
+    return spec.model_copy(update={"mechanism": chosen.name, "release": release})
+
+
+def as_reserved(spec: Spec, terms: Terms) -> Spec:
+    """Return a spec that names the mechanism with which a release was reserved, whatever the rule would choose now."""
+    return with_mechanism(spec, ChosenMechanism(terms.mechanism, "", ONE_WAY if terms.views else None))
 
 
 # the order of trips with attributes, and their views, where a spec leaves both to Trellis: by public things alone ------------------

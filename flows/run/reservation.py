@@ -14,6 +14,7 @@ from flows.planning.admission import (
 )
 from flows.planning.budget import reserve
 from flows.planning.plan import Plan, make_plan, run_terms
+from flows.planning.views import as_reserved
 from flows.run.ending import sweep_orphans
 from flows.run.notices import refusals_announced
 from flows.specification.file import load_spec, parse_spec
@@ -167,7 +168,8 @@ def plan_again(release: Release) -> Plan:
     file = parse_spec(release.spec, Path(release.terms.files.spec))
     # before a plan finds what else is wrong with a table that changed
     check_tables_unchanged(release, file.source().hashes)
-    plan = make_plan(replace(file, spec=file.spec.model_copy(update={"run": run_keys_of(release)})))
+    spec = as_reserved(file.spec.model_copy(update={"run": run_keys_of(release)}), release.terms)
+    plan = make_plan(replace(file, spec=spec))
     table = plan.read_table()
     with store() as con:
         books = read_books(con)

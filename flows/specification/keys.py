@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -35,23 +35,13 @@ from flows.specification.sections.views import (
     tables_beside_levels,
 )
 from storage.machine.files import is_file_name
-from storage.releases.terms import DEFAULT_FOR_SIZES
 from storage.tables import ENDS, REGION, REMAINDER, SIGNAL, SIZE, Role, column_name
 from tasks.words.areas import GEOMETRY, name_column
 from tasks.words.levels import in_short
 from tasks.words.spelling import entry_of, faults_of_order, refinement
 
-# On no tested data set are its largest errors above those of inftda by more than two standard errors: docs/mechanisms.md.
-DEFAULT_MECHANISM = "inftda_reconciled"
-
 # what pydantic adds to the path of an error
 TAGS = SPLIT_TAGS | DOMAIN_TAGS | TAKEN_TAGS | VIEW_TAGS | {ONE, PER_AXIS}
-
-
-def _default_mechanism(keys: dict[str, Any]) -> str:
-    """Return the mechanism where a spec names none, given its keys so far."""
-    release = keys.get("release")
-    return DEFAULT_FOR_SIZES if isinstance(release, ReleaseKeys) and release.group_sizes else DEFAULT_MECHANISM
 
 
 class Spec(Keys):
@@ -78,7 +68,8 @@ class Spec(Keys):
             unbiased counts and ranges with a stated deviation, with release.views too; optimal_ranges
             measures one ordered axis for its ranges. group_sizes is for group sizes; sizes_direct,
             sizes_direct_relaxed, sizes_direct_exact, sizes_cumulative, sizes_cumulative_relaxed, sizes_cumulative_exact, sizes_chain
-            and sizes_top_down are there to compare with it. If left out, inftda_reconciled, or for group sizes group_sizes.
+            and sizes_top_down are there to compare with it. If left out, Trellis chooses by a rule that reads only the spec and the
+            codebooks, and the plan and the manifest say why.
         priority: Which of several equally good counts are chosen: those with few false positives (if left out), those with
             few false negatives, or those nearest in the Euclidean norm.
         measure: Which cells a mechanism with a second pass measures. survivors: the children of what is left of the level above.
@@ -108,7 +99,7 @@ class Spec(Keys):
     ]
     derived: dict[str, DerivedKeys] = Field(default_factory=dict)
     release: ReleaseKeys
-    mechanism: str = Field(default_factory=_default_mechanism)
+    mechanism: Text = ""
     priority: Literal["false_positives", "false_negatives", "least_squares"] | None = None
     measure: Literal["all", "survivors", "auto"] | None = None
     privacy: PrivacyKeys

@@ -135,7 +135,7 @@ def usual_names(plan: Plan) -> list[str]:
 
     Of one ordered axis, what is measured for its ranges is a usual one.
     """
-    own = plan.file.spec.mechanism
+    own = plan.mechanism.name
     for_ranges = [name for name, of in MECHANISMS.items() if of.is_dense and has_ranges(plan.tree)]
     if plan.mechanism.counts_groups:
         return [name for name, mechanism in MECHANISMS.items() if mechanism.counts_groups]

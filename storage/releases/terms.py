@@ -211,6 +211,7 @@ class Terms(Counted):
 
     Attributes:
         steps: the order of refinement: the number of the axis that each level refines.
+        mechanism_reason: why Trellis chose the mechanism; empty where the spec names it.
         priority: which of equally good counts the optimiser takes; None for its first choice.
         keep_vault: whether the true counts are kept after publication.
         keep_noisy_counts: whether the sealed noisy counts are kept after publication.
@@ -266,6 +267,7 @@ class Terms(Counted):
     formats: tuple[Format, ...] = ()
     strategy: str = ""
     days: tuple[int, ...] = ()
+    mechanism_reason: str = ""
 
     def to_json(self) -> str:
         """Return these terms as the store keeps them."""
@@ -278,7 +280,7 @@ class Terms(Counted):
         Raises:
             StoreError: a key is unknown or missing.
         """
-        content = _checked(cls, json.loads(text), "terms")
+        content = _checked(cls, {"mechanism_reason": ""} | json.loads(text), "terms")  # older stores have none
         parts = {"intervals": Intervals, "privacy": Privacy, "run": RunTerms, "files": FileTerms}
         content |= {name: kind(**_checked(kind, content[name], f"terms.{name}")) for name, kind in parts.items()}
         content |= {

@@ -73,6 +73,7 @@ class Manifest(Section, Counted, BaseModel):
         unprotected: what is published exactly, in words.
         levels: levels 0 to the finest.
         mechanism: the mechanism, as the spec names it.
+        mechanism_reason: why Trellis chose the mechanism. The file leaves it out where the spec names one.
         seals: the seal of every shard of noisy counts.
         versions: the versions of the packages that made the release.
         codebooks: per axis, the sha256 of its codebook, or `from the released counts` where none lists its codes.
@@ -117,6 +118,7 @@ class Manifest(Section, Counted, BaseModel):
     unprotected: list[str]
     levels: list[LevelEntry] = Field(min_length=1)
     mechanism: str
+    mechanism_reason: str = ""
     codebooks: dict[str, str] = Field(min_length=1)
     seals: list[SealEntry] = Field(min_length=1)
     ledger: LedgerHead

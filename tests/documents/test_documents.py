@@ -8,8 +8,9 @@ import yaml
 from typer.main import get_command
 
 from flows.cli.main import app
-from flows.specification.keys import DEFAULT_MECHANISM, Spec
-from tasks.mechanisms import MECHANISMS
+from flows.specification.keys import Spec
+from storage.releases.terms import DEFAULT_FOR_SIZES
+from tasks.mechanisms import MECHANISMS, OTHERWISE, WITH_BOUND, WITH_PRIORS
 from tasks.settle.controlled import round_controlled
 from tasks.settle.overlapping import Grouping, settle_overlapping
 from tasks.unbiased.task import Unbiased
@@ -37,8 +38,7 @@ def test_the_readme_is_short_and_shows_a_spec_a_report_and_where_to_read_on():
     """It has fewer than 200 lines; its spec names no mechanism, so that the default is taken; its beginning names views and ordered axes."""
     page = text("README.md")
     assert len(page.splitlines()) < 200
-    assert Spec.model_validate(spec_of_readme()).mechanism == DEFAULT_MECHANISM
-    assert "mechanism" not in spec_of_readme()
+    assert not Spec.model_validate(spec_of_readme()).mechanism
     assert re.findall(r"!\[.+?\]\((.+?)\)", page)[0] == "docs/report.png"
     first = page.split("## Two commands")[0]
     assert {"`release.views`", "`cbdp`"} <= set(re.findall("`.+?`", first))
@@ -84,7 +84,8 @@ def test_the_page_of_mechanisms_is_that_of_the_table():
     assert list(lines) == re.findall(r"^## `(\w+)`$", page, re.MULTILINE) == list(MECHANISMS)
     bounded = {name for name, recipe in MECHANISMS.items() if recipe.bounds or isinstance(recipe.finish, Unbiased)}
     assert {name for name, line in lines.items() if "no bound" not in line} == bounded
-    assert [name for name, line in lines.items() if "the default" in line] == [DEFAULT_MECHANISM]
+    defaults = {DEFAULT_FOR_SIZES, WITH_BOUND, WITH_PRIORS, OTHERWISE}
+    assert {name for name, line in lines.items() if "the default" in line} == defaults
 
 
 def test_nearest_rounding_is_as_far_from_the_truth_as_the_errata_say():

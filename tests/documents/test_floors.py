@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from flows.specification.keys import DEFAULT_MECHANISM
 from storage.releases.parts import DISCRETE_GAUSSIAN
 from storage.releases.terms import DEFAULT_FOR_SIZES
 from tasks.laws.named import LAWS
@@ -21,7 +20,6 @@ TABLES = {"tasks/mechanisms.py", "tasks/sizes/estimators.py", "flows/trials/base
 
 # where a name stands for itself: the defaults of a spec and of a ledger's charge, and the laws that a spec may name
 NAMED = {
-    ("flows/specification/keys.py", DEFAULT_MECHANISM),
     ("flows/specification/sections/input.py", DEFAULT_FOR_SIZES),  # the key of a spec has the name of the mechanism
     ("storage/tables.py", DEFAULT_FOR_SIZES),  # likewise
     ("flows/specification/sections/run.py", "gaussian"),

@@ -185,6 +185,8 @@ def _trips_released(place, keys, views, land, *, by_mode):
     written["privacy"] = keys["privacy"] | {"unit": "one made-up commuter", "epsilon": 20.0}  # many rows at every level
     written["release"] |= _VIEWS.get((views, "trips"), {}) | {"csv": "every_level"}
     written["release"] |= {"noisy_counts": True} if keys["mechanism"] != "stability_histogram" else {}
+    if keys["mechanism"] == "inftda_shrunk" and views == "one":  # which Trellis chooses, with other views
+        del written["mechanism"], written["release"]["views"]
     if land == "names":
         del written["hierarchy"]["boundaries"]
     if by_mode:

@@ -60,7 +60,8 @@ class ReleaseKeys(Keys):
         views: Groupings beside the tree that are measured too, or for group sizes are sums, {name: {axis: level}}. An axis that is left out is summed over;
             a derived column counts as an axis. `margins` stands for the totals of every axis at every level, `one_way` for
             those at the finest levels. `attributes` stands for `margins` and, for trips, the totals by each attribute in the coarsest areas of each end and by pairs of up to
-            three attributes, as far as they have room; it is what trips with features have where order and views are left out. `none` is no views.
+            three attributes, as far as they have room; it is what trips with features have where order and views are left out. Other trips
+            whose mechanism is left out have `one_way` where Trellis chooses priors. `none` is no views.
         csv: true to also publish the finest level as CSV, every_level for every level, false for none. If left out, the
             finest level is published as CSV if formats lists csv; without formats, if it has at most five million rows.
         records: Whether to also publish the finest level as synthetic records, one row per record.

@@ -273,6 +273,7 @@ def _write_manifest(
         unprotected=list(terms.unprotected),
         levels=written.levels,
         mechanism=terms.mechanism,
+        mechanism_reason=terms.mechanism_reason,
         codebooks=dict(terms.codebooks),
         seals=[
             SealEntry(level=seal.level, branch=seal.branch, sha256=seal.sha256)

@@ -53,6 +53,7 @@ TRIPS = {
     | {"labels": {"place": "called"}, "boundaries": "places.geojson"},
     "release": {"tree": "destination", "finest": "place", "rows": "signal", "csv": "every_level", "records": True}
     | {"formats": ["xlsx", "omx", "geoparquet", "sdmx"]},
+    "mechanism": "inftda_reconciled",
     "privacy": PRIVACY,
     "budget": {"epsilon": 1000.0, "delta": 1.0e-6},
     "run": {"prefect": False},

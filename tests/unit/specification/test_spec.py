@@ -71,7 +71,7 @@ DEFAULTS = {
     "privacy.invariants": [],
     "keep_noisy_counts": True,
     "output": "out",
-    "mechanism": "inftda_reconciled",
+    "mechanism": "",
 }
 
 
