@@ -148,7 +148,7 @@ def check_settling(scheme: Scheme, max_memory: int | None) -> None:
     if scheme.mechanism.covariance == VIEWS and scheme.views:
         _check_least_squares(scheme)
     leaves = f"{format_cells(scheme.tree.possible_cells(scheme.tree.depth))} leaves with all levels and views"
-    otherwise = "choose a coarser finest level, or name fewer views"
+    otherwise = f"choose a coarser finest level, or name fewer views, or none with mechanism {OTHERWISE}"
     check_memory(settling_memory(scheme) or 0, max_memory, leaves, otherwise)
 
 

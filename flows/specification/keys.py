@@ -69,7 +69,7 @@ class Spec(Keys):
             measures one ordered axis for its ranges. group_sizes is for group sizes; sizes_direct,
             sizes_direct_relaxed, sizes_direct_exact, sizes_cumulative, sizes_cumulative_relaxed, sizes_cumulative_exact, sizes_chain
             and sizes_top_down are there to compare with it. If left out, Trellis chooses by a rule that reads only the spec and the
-            codebooks, and the plan and the manifest say why.
+            codebooks, and the plan and the manifest say why: docs/how-to/which-mechanism.md.
         priority: Which of several equally good counts are chosen: those with few false positives (if left out), those with
             few false negatives, or those nearest in the Euclidean norm.
         measure: Which cells a mechanism with a second pass measures. survivors: the children of what is left of the level above.
