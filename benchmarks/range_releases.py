@@ -21,7 +21,7 @@ from tasks.tree.views import level_view
 from tasks.unbiased.deviations import released_counts
 from tasks.unbiased.grid import Grid, round_grid, side_of
 from tasks.unbiased.least_squares import least_squares, round_prefix_sums
-from tasks.unbiased.precisions import cascade, mean_fan_outs
+from tasks.unbiased.precisions import mean_fan_outs, worst_node
 from tasks.unbiased.variance import tree_variances
 
 FloatArray = NDArray[np.float64]
@@ -45,14 +45,14 @@ def release(tree: Tree, precisions: Sequence[float], true: Sequence[IntArray]) -
 
 def seconds_and_memory(tree: Tree) -> tuple[float, float]:
     """Return thread seconds, the least of three, and GB at most, of a release by cascade with a deviation of 5."""
-    precisions = (cascade(mean_fan_outs(tree)) / 25).tolist()
+    precisions = (worst_node(mean_fan_outs(tree)) / 25).tolist()
     true = counts_of_nodes(tree, np.full(tree.possible_cells(tree.depth), 7))
     return measured(lambda: release(tree, precisions, true))
 
 
 def grid_seconds_and_memory(tree: Tree) -> tuple[float, float]:
     """Return thread seconds, the least of three, and GB at most, of a release of all pairs of nodes of a tree by cascade, twice."""
-    precisions = cascade(mean_fan_outs(tree)).tolist()
+    precisions = worst_node(mean_fan_outs(tree)).tolist()
     grid = Grid((side_of(tree, precisions), side_of(tree, [of / 25 for of in precisions])))
 
     def noisy(levels: tuple[int, ...]) -> IntArray:
@@ -83,7 +83,7 @@ def errors_of_levels(tree: Tree, sigma: float, runs: int) -> Iterator[tuple[int,
 
     Releases are by cascade, of which every node has the deviation `sigma`. Half of the leaves count nothing.
     """
-    precisions = (cascade(mean_fan_outs(tree)) / sigma**2).tolist()
+    precisions = (worst_node(mean_fan_outs(tree)) / sigma**2).tolist()
     generator = np.random.default_rng(1)
     leaves = generator.poisson(20, tree.possible_cells(tree.depth)) * generator.integers(
         0, 2, tree.possible_cells(tree.depth)
@@ -102,7 +102,7 @@ def errors_of_levels(tree: Tree, sigma: float, runs: int) -> Iterator[tuple[int,
 
 def covered_ranges(tree: Tree, sigma: float, ranges: int, runs: int) -> float:
     """Return the share of random ranges whose intervals, at 90% each, hold the true count, over releases of made-up counts."""
-    precisions = (cascade(mean_fan_outs(tree)) / sigma**2).tolist()
+    precisions = (worst_node(mean_fan_outs(tree)) / sigma**2).tolist()
     generator, n = np.random.default_rng(2), tree.possible_cells(tree.depth)
     ends = np.sort(generator.integers(0, n + 1, (2 * ranges, 2)), axis=1)
     first, stop = ends[ends[:, 0] < ends[:, 1]][:ranges].T

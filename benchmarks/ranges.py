@@ -50,7 +50,7 @@ from tasks.tree.views import View
 from tasks.unbiased.baselines import MOST_LEAVES, best_precisions, covariance, variances_by, variances_in_pieces
 from tasks.unbiased.dense import Dense
 from tasks.unbiased.grid import Grid, side_of
-from tasks.unbiased.precisions import cascade, costs_of, for_workload, mean_fan_outs, twice_rho, uniform, wavelet
+from tasks.unbiased.precisions import costs_of, for_workload, mean_fan_outs, twice_rho, uniform, wavelet, worst_node
 from tasks.unbiased.variance import ROUNDING_VARIANCE, TreeVariances, tree_variances
 from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, SETS, WORST, mean_variances
 from tests.support.scales import try_scales
@@ -132,7 +132,7 @@ def grids(_: argparse.Namespace) -> list[Asked]:
     splits = {
         "flat": np.eye(6)[5],
         "hay": uniform(fan_outs),
-        "cascade": cascade(fan_outs),
+        "cascade": worst_node(fan_outs),
         "wavelet": wavelet(fan_outs),
         "best for ranges": for_workload("ranges", tree, ones, {0}),
     }
@@ -264,7 +264,7 @@ def rows_of(n: int) -> dict[str, Row]:
     tree = halved(n)
     fan_outs, levels = mean_fan_outs(tree), tree.depth + 1
     flat = np.eye(levels)[-1]
-    splits = {"flat": flat, "hay": uniform(fan_outs), "wavelet": wavelet(fan_outs), "cascade": cascade(fan_outs)}
+    splits = {"flat": flat, "hay": uniform(fan_outs), "wavelet": wavelet(fan_outs), "cascade": worst_node(fan_outs)}
     splits |= {f"finest: {weight}": uniform(fan_outs) + (weight - 1) * flat for weight in (1.5, 2)}
     rows = {name: row_of(tree, precisions) for name, precisions in splits.items()}
     pieces = variances_in_pieces(tree.axes[0], [float(levels)] * levels)
@@ -304,7 +304,7 @@ def furthest_from_dense(n: int, rows: Mapping[str, Row]) -> float:
     """Return the largest relative difference between exact variances of trees and those by dense inverses."""
     tree, furthest = halved(n), 0.0
     fan_outs = mean_fan_outs(tree)
-    for name, of in {"hay": uniform, "wavelet": wavelet, "cascade": cascade}.items():
+    for name, of in {"hay": uniform, "wavelet": wavelet, "cascade": worst_node}.items():
         precisions = of(fan_outs) / of(fan_outs).sum()
         leaf = np.arange(n)
         information = sum(
@@ -366,7 +366,7 @@ def accounting(_: argparse.Namespace) -> list[Asked]:
     }
     for (epsilon, depth, neighbours), (whole, continuous) in asked_for.items():
         squares = [1] * (depth + 1) if neighbours == "add_remove" else [0, *[2] * depth]
-        precisions = cascade(np.full(depth, 2.0))
+        precisions = worst_node(np.full(depth, 2.0))
         cost = twice_rho(precisions, squares)
         sigma = math.sqrt(cost / (2 * rho_for(precisions, squares, epsilon, delta)))
         smooth = math.sqrt(cost) * analytic_scale(epsilon, delta)
@@ -401,7 +401,7 @@ def data(asked: argparse.Namespace) -> list[Asked]:
     n, epsilon, delta = 1024, 1.0, 1e-8
     tree, squares = halved(n), [1] * 11
     fan_outs, flat = mean_fan_outs(tree), np.eye(11)[-1]
-    splits = {"flat": flat, "hay": uniform(fan_outs), "cascade": cascade(fan_outs), "wavelet": wavelet(fan_outs)}
+    splits = {"flat": flat, "hay": uniform(fan_outs), "cascade": worst_node(fan_outs), "wavelet": wavelet(fan_outs)}
     splits |= {"best split": for_workload(RANGES, tree, squares, {0})}
     errors, of_leaves = dict[str, float](), dict[str, float]()
     for name, precisions in splits.items():
@@ -493,14 +493,14 @@ def errata(asked: argparse.Namespace) -> list[Asked]:
     tree = halved(2**5)
     of_leaves = sum(
         precision * np.kron(np.eye(2**level), np.ones((2 ** (5 - level),) * 2))
-        for level, precision in enumerate(cascade(mean_fan_outs(tree)))
+        for level, precision in enumerate(worst_node(mean_fan_outs(tree)))
     )
     largest, own = float(np.linalg.eigvalsh(of_leaves)[-1]), float(np.diag(of_leaves).max())
     print(f"32 leaves: largest eigenvalue of the information {largest:.2f}, largest entry of its diagonal {own:.2f}")
     print(f"mean absolute value of one normal variable: {math.sqrt(2 / math.pi):.3f}, where the paper has at least 1")
     rows = {
         name: row_of(halved(64), of(np.full(6, 2.0)))[RANGES]
-        for name, of in {"cascade": cascade, "wavelet": wavelet}.items()
+        for name, of in {"cascade": worst_node, "wavelet": wavelet}.items()
     }
     laplace = rows["wavelet"] / 7 * 2 * (7 / epsilon) ** 2  # seven coefficients per record, each with scale 7 / ε
     print(

@@ -44,7 +44,7 @@ from tasks.tree.axis import FloatArray
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, below_everything, every_level, finest_level
 from tasks.unbiased.dense import MOST_CODES
-from tasks.unbiased.precisions import cascade, uniform, wavelet
+from tasks.unbiased.precisions import cascade, mean_fan_outs, most_fan_outs, uniform, wavelet, worst_node
 from tasks.unbiased.task import Unbiased
 from tasks.uncertainty.bounds import bounds_of_sums, chebyshev_bounds
 
@@ -56,10 +56,17 @@ MOST_MEASURED = 10**7  # cells of one level that are all measured, whatever surv
 
 AUTO: Literal["auto"] = "auto"
 
-Split = Callable[[FloatArray], FloatArray]  # from the mean fan-outs of levels to relative precisions
+Split = Callable[[Tree], FloatArray]  # from a tree to the relative precisions of its levels
 
 # the splits of trees of which every node is measured, by their names in the spec
-SPLITS: Mapping[str, Split] = MappingProxyType({"uniform": uniform, "cascade": cascade, "wavelet": wavelet})
+SPLITS: Mapping[str, Split] = MappingProxyType(
+    {
+        "uniform": lambda tree: uniform(mean_fan_outs(tree)),
+        "cascade": cascade,
+        "worst_node": lambda tree: worst_node(most_fan_outs(tree)),
+        "wavelet": lambda tree: wavelet(mean_fan_outs(tree)),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,9 +409,9 @@ MECHANISMS = {
             refused={"target": _NO_BOUND, "invariants": _ONLY_TOTAL},
             how_counted=_TOGETHER,
         ),
-        _unbiased("cascade", cascade, {"split": _OWN_SPLIT}),
-        _unbiased("wavelet", wavelet, {"split": _OWN_SPLIT}),
-        _unbiased("hierarchical", uniform, {"split": _OWN_SPLIT}),
+        _unbiased("cascade", SPLITS["cascade"], {"split": _OWN_SPLIT}),
+        _unbiased("wavelet", SPLITS["wavelet"], {"split": _OWN_SPLIT}),
+        _unbiased("hierarchical", SPLITS["uniform"], {"split": _OWN_SPLIT}),
         _unbiased("unbiased_tree", None, {}),
         replace(
             _unbiased("optimal_ranges", None, {"target": _NO_BOUND, "distinct": _ANY_MOVE}),

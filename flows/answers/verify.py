@@ -30,6 +30,7 @@ from tasks.released.sources.folder import PublishedFolder
 from tasks.sizes.statistics import STATISTICS
 from tasks.tree.ordered import ordered_axes
 from tasks.unbiased.dense import NO_STRATEGIES, Strategies
+from tasks.unbiased.precisions import path_part
 
 _ROUNDED = 1e-9  # relative, of numbers that the manifest rounds to floats
 _SLACK = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
@@ -92,12 +93,14 @@ def _guarantee_failures(folder: Path) -> list[str]:
     strategies = PublishedFolder(folder, manifest).strategies
     if privacy.accountant == "pld" and (strategies or manifest.days):
         return ["manifest.json: accountant pld does not know the law of combinations by a strategy."]
+    if privacy.accountant == "pld" and manifest.cascades:
+        return ["manifest.json: accountant pld does not know the noise of areas that cascade."]
     in_rho = [entry for entry in manifest.parts if entry.rho]
     if privacy.distinct is None and any(
         round(entry.l2_sensitivity**2) < _moved(manifest, entry, strategies).l2_squared for entry in in_rho
     ):
         return ["manifest.json: a unit can move some level further than its l2_sensitivity states."]
-    if wrong := _wrong_sigmas(manifest):
+    if wrong := _wrong_sigmas(manifest, _path_part(folder, manifest)):
         return wrong
     measurements = [
         Measurement(
@@ -118,9 +121,23 @@ def _guarantee_failures(folder: Path) -> list[str]:
     return ["manifest.json: its noise costs more than its epsilon and delta state."]
 
 
-def _wrong_sigmas(manifest: Manifest) -> list[str]:
+def _path_part(folder: Path, manifest: Manifest) -> float:
+    """Return `path_part` of a release; 0 where the folder does not list the areas from which it follows."""
+    opened = PublishedFolder(folder, manifest)
+    if not manifest.cascades or manifest.is_grid or manifest.days or manifest.privacy.distinct:
+        return 1.0
+    if not opened.has_tree:
+        return 0.0
+    return float(
+        path_part(
+            opened.tree, [of.rho for of in manifest.parts], is_replaced=manifest.privacy.neighbours == SUBSTITUTION
+        )
+    )
+
+
+def _wrong_sigmas(manifest: Manifest, path: float) -> list[str]:
     """Return which levels have a smaller σ than what all of them are charged together allows, or a larger one than each needs."""
-    part = 1.0 if manifest.days else float(joint_part_of(manifest.parts, manifest.privacy.neighbours))
+    part = 1.0 if manifest.days else float(joint_part_of(manifest.parts, manifest.privacy.neighbours)) * path
     return [
         f"manifest.json: level {entry.level} has a sigma that does not follow from its rho and l2_sensitivity."
         for entry in manifest.parts

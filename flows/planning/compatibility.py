@@ -239,7 +239,7 @@ def _faults_of_split(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         yield SpecError(
             f"privacy.split must name axes of release.grid where it has a rule for each, got {', '.join(named)}.",
             field="privacy.split",
-            hint="Write such as split: {age: {workload: prefix}, region: cascade}, and name all axes in release.grid; or one rule for all.",
+            hint="Write such as split: {age: {workload: prefix}, region: wavelet}, and name all axes in release.grid; or one rule for all.",
         )
     ordered = {axis for axis in spec.axes if isinstance(spec.hierarchy_of(axis)[1], Ordered)}
     of_axes = [(f"privacy.split.{axis}", rule, axis in ordered) for axis, rule in named.items()]

@@ -367,6 +367,13 @@ def _accountant(scheme: Scheme, epsilon: float) -> Accountant:
             " at once, and the exact law of such a combination of draws is not computed.",
             field="privacy.accountant",
         )
+    if keys.accountant == "pld" and scheme.cascades:
+        raise SpecError(
+            "privacy.accountant: must be zcdp with the split cascade where areas have different numbers of children, got pld: the noise of a"
+            " level then differs from area to area, and pld composes one scale of each level.",
+            field="privacy.accountant",
+            hint="Leave accountant out, or choose mechanism: unbiased_tree with split: worst_node.",
+        )
     moves_further = any(of.largest > 1 for of in scheme.sensitivities)
     if keys.accountant == "pld" and moves_further:
         raise SpecError(
@@ -376,7 +383,7 @@ def _accountant(scheme: Scheme, epsilon: float) -> Accountant:
         )
     if keys.accountant:
         return ACCOUNTANTS[keys.accountant]
-    if keys.max_records_per_unit > 1 or moves_further:
+    if keys.max_records_per_unit > 1 or moves_further or scheme.cascades:
         return ACCOUNTANTS["zcdp"]
     try:
         check_pld_within(allocation, epsilon, keys.delta)

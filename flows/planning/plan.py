@@ -279,6 +279,7 @@ class Plan:
             how_counted=self.mechanism.how_counted,
             covariance=self.mechanism.covariance,
             statistic=self.mechanism.of_groups.measured.name if self.mechanism.of_groups else "",
+            cascades=self.scheme.cascades,
             measure=self.measure,
             csv=spec.release.as_csv,
             records=spec.release.records,

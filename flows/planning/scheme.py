@@ -101,6 +101,16 @@ class Scheme:
         """Whether all combinations of levels of several axes are measured."""
         return self.mechanism.is_grid
 
+    @property
+    def cascades(self) -> tuple[str, ...]:
+        """The axes of which nodes of a level are measured more or less precisely, by their own fan-outs."""
+        return tuple(axis.name for axis in self.tree.axes if axis.cascades)
+
+    @property
+    def has_paths(self) -> bool:
+        """Whether all levels are charged what the nodes on one path through the tree cost: not in a grid, over days, or with a promise."""
+        return bool(self.cascades) and not (self.is_grid or self.days or self.keys.distinct)
+
     def released(self, measured: Sequence[LevelNoise], confidence: float = CONFIDENCE) -> ReleasedCounts:
         """Return what is known of the released counts where every node is measured, given the noise of what is measured."""
         return replace(_released(self, tuple(noise.scale for noise in measured)), confidence=confidence)
@@ -254,9 +264,9 @@ class Scheme:
         if self.law.derivation:
             return self.law.derivation(*moved, self.is_root(level))
         distinct = self.most_distinct[level] if self.most_distinct else None
-        if self.days:
-            return days_derivation(*moved, self.days.weights)
-        return derivation(*moved, distinct, is_root=self.is_root(level))
+        own = derivation(*moved, distinct, is_root=self.is_root(level))
+        own = days_derivation(*moved, self.days.weights) if self.days else own
+        return f"{own}; σ is that of the most precise cells" if self.cascades else own
 
     def sensitivity(self, number: int) -> Sensitivity:
         """Return how far one unit moves a level or view."""

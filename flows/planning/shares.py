@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flows.planning.guarantee import Guarantee
 from flows.planning.scheme import Scheme, measured_scheme
-from flows.planning.splits import TreeSplit, designs_of, split_by_rule
+from flows.planning.splits import TreeSplit, cascading, designs_of, path_part_of, split_by_rule
 from flows.specification.rules import wrong_key
 from flows.specification.sections.privacy import Finest, Geometric, Minimise, PrivacyKeys, weights_of_views
 from flows.specification.sections.views import LEAVES, TREE
@@ -46,7 +46,8 @@ def scheme_of(
         SpecError: a level that the spec names does not exist, or the split does not fit what is measured.
     """
     law = law or mechanism.default_law
-    scheme, per_draw = measured_scheme(keys, tree, whole, mechanism, law, views), law.samplers[sampler].tau
+    tree, per_draw = cascading(keys, tree, mechanism), law.samplers[sampler].tau
+    scheme = measured_scheme(keys, tree, whole, mechanism, law, views)
     scheme = replace(scheme, days=days)
     if mechanism.is_dense:
         scheme = replace(scheme, designs=designs_of(scheme))
@@ -57,7 +58,8 @@ def scheme_of(
     sensitivities = tuple(map(scheme.sensitivity, measured))
     scheme = replace(scheme, measured=measured, sensitivities=sensitivities, rho=rho)
     squares, taus = (of.l2_squared for of in sensitivities), (per_draw * of.cells for of in sensitivities)
-    return replace(scheme, allocation=Allocation(shares, tuple(squares), tuple(taus), scheme.total))
+    path = path_part_of(scheme, measured, shares)
+    return replace(scheme, allocation=Allocation(shares, tuple(squares), tuple(taus), scheme.total, path))
 
 
 def _beside_views(scheme: Scheme, by_rule: TreeSplit) -> TreeSplit:

@@ -15,14 +15,14 @@ import numpy as np
 
 from flows.planning.scheme import Scheme, released_level
 from flows.specification.rules import wrong_key
-from flows.specification.sections.privacy import TOTAL, Targets, Workload, rules_of_axes
+from flows.specification.sections.privacy import TOTAL, PrivacyKeys, Targets, Workload, rules_of_axes
 from storage.errors import SpecError
 from storage.machine.files import beside
 from storage.machine.home import place_of_home
 from storage.tables import column_name
 from tasks.accounting.allocation import shares_of
-from tasks.accounting.sensitivity import ADD_REMOVE, joint_part, moves_of
-from tasks.mechanisms import SPLITS
+from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION, joint_part, moves_of
+from tasks.mechanisms import SPLITS, Mechanism
 from tasks.tree.axis import Axis, AxisLevels, FloatArray
 from tasks.tree.order import Tree
 from tasks.tree.ordered import RANGE
@@ -35,11 +35,10 @@ from tasks.unbiased.precisions import (
     for_targets,
     for_targets_of_tables,
     for_workload,
-    mean_fan_outs,
-    most_fan_outs,
+    path_part,
     twice_rho,
 )
-from tasks.unbiased.variance import ROUNDING_VARIANCE, SUM_ROUNDING_VARIANCE
+from tasks.unbiased.variance import ROUNDING_VARIANCE, SUM_ROUNDING_VARIANCE, is_uneven, side_tree
 
 
 class TreeSplit(NamedTuple):
@@ -68,12 +67,7 @@ def split_by_rule(scheme: Scheme) -> TreeSplit | None:
     keys, tree, mechanism, is_either = scheme.keys, scheme.tree, scheme.mechanism, scheme.total is not None
     levels = range(tree.depth + 1)
     squares = [scheme.sensitivity(level).l2_squared if level >= scheme.first_measured else 0 for level in levels]
-    is_named = (
-        "split" in keys.model_fields_set
-        and "split" not in mechanism.refused
-        and (not isinstance(keys.split, dict) or bool(rules_of_axes(keys.split)))
-    )
-    split = keys.split if is_named else mechanism.split
+    split = _split_of(keys, mechanism)
     if scheme.is_grid:
         return _grid_split(scheme, split)
     if isinstance(split, Targets):
@@ -95,6 +89,40 @@ def split_by_rule(scheme: Scheme) -> TreeSplit | None:
     return None if precisions is None else _split_by_precision(precisions, squares)
 
 
+def _split_of(keys: PrivacyKeys, mechanism: Mechanism) -> object:
+    """Return the split that a spec names, or the mechanism's own."""
+    is_named = (
+        "split" in keys.model_fields_set
+        and "split" not in mechanism.refused
+        and (not isinstance(keys.split, dict) or bool(rules_of_axes(keys.split)))
+    )
+    return keys.split if is_named else mechanism.split
+
+
+def cascading(keys: PrivacyKeys, tree: Tree, mechanism: Mechanism) -> Tree:
+    """Return a tree whose axes say whether they cascade: where that is their split, and nodes of a level differ by it."""
+    split = _split_of(keys, mechanism) if mechanism.is_unbiased and not mechanism.is_dense else None
+    rules = [rules_of_axes(split).get(axis.name) if isinstance(split, dict) else split for axis in tree.axes]
+    is_so = [(SPLITS.get(rule) if isinstance(rule, str) else rule) is cascade for rule in rules]
+    found = tree.cascading([axis.name for axis, of in zip(tree.axes, is_so, strict=True) if of])
+    if mechanism.is_grid:
+        return found.cascading([axis.name for axis in found.axes if is_uneven(side_tree(axis))])
+    return found if is_uneven(found) else tree.cascading(())
+
+
+def path_part_of(scheme: Scheme, measured: Sequence[int], shares: Sequence[Fraction]) -> Fraction:
+    """Return `path_part` of a scheme whose measurements have some shares; 1 where what a unit costs a level is not known node by node."""
+    if not scheme.has_paths:
+        return Fraction(1)
+    of_number = dict(zip(measured, shares, strict=True))
+    every = [*range(scheme.tree.depth + 1), *(view.number for view in scheme.views)]
+    return path_part(
+        scheme.tree,
+        [of_number.get(number, Fraction(0)) for number in every],
+        is_replaced=scheme.keys.neighbours == SUBSTITUTION,
+    )
+
+
 def _grid_split(scheme: Scheme, split: object) -> TreeSplit:
     """Return the split of a grid: each table has the product of the precisions that the rule gives to the level of each axis.
 
@@ -107,7 +135,7 @@ def _grid_split(scheme: Scheme, split: object) -> TreeSplit:
         SpecError: the split is no such rule, or a target is of no table or smaller than rounding allows, or a unit moves tables by different numbers.
     """
     tree = scheme.tree
-    sides = [Tree((axis,), (0,) * axis.depth) for axis in tree.axes]
+    sides = [side_tree(axis) for axis in tree.axes]
     parts = [*every_level(tree), *scheme.views]
     exact = int(scheme.keys.total_is_public)
     squares = [0 if part.number < exact else scheme.sensitivity(part.number).l2_squared for part in parts]
@@ -152,6 +180,11 @@ def _beside_strategies(side: Tree, rule: object, *, is_dense: bool) -> FloatArra
     Of levels with the same areas the finest is measured, so that all finest areas together are.
     """
     found, [axis] = np.zeros(side.depth + 1), side.axes
+    if isinstance(rule, str) and SPLITS[rule] is cascade:
+        raise wrong_key(
+            f"privacy.split.{axis.name}",
+            "must give each level one precision beside a strategy, such as worst_node or {workload: nodes}.",
+        )
     of_nodes = None if is_dense else _by_rule(rule or Workload(workload="nodes"), side, [1] * (side.depth + 1))
     if of_nodes is None:
         found[-1] = 1.0
@@ -164,7 +197,7 @@ def _by_rule(split: object, tree: Tree, squares: Sequence[int], *, is_either: bo
     """Return the relative precisions that a rule gives to the levels of a tree; None where the split is no such rule."""
     split = SPLITS.get(split, split) if isinstance(split, str) else split
     if callable(split):
-        precisions: FloatArray = split(most_fan_outs(tree) if split is cascade else mean_fan_outs(tree))
+        precisions: FloatArray = split(tree)
         return precisions
     if not (split is None or isinstance(split, Workload)):
         return None

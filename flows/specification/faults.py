@@ -59,7 +59,7 @@ _RULES = {
     "too_short": " must not be empty.",
     "string_too_short": " must not be empty.",
 }
-_PER_AXIS = "With release.grid each axis may have a rule: split: {AXIS: {workload: prefix}, OTHER: cascade}."
+_PER_AXIS = "With release.grid each axis may have a rule: split: {AXIS: {workload: prefix}, OTHER: wavelet}."
 _KINDS = {
     "string": "text",
     "int": "a whole number",

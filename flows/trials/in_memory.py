@@ -121,9 +121,9 @@ class _RecordInMemory:
 
     def __init__(self, release: Release, charges: Sequence[Charge], table: PublicTable) -> None:
         record = Record(release, {charge.level: charge for charge in charges}, {}, by_kind([]))
-        store = shards_in_memory()
+        store, tree = shards_in_memory(), table.tree.cascading(release.terms.cascades)
         self.job = Job(
-            record, store, lambda: table.tree, lambda: None, lambda: table.derived, load_groups=lambda: table.groups
+            record, store, lambda: tree, lambda: None, lambda: table.derived, load_groups=lambda: table.groups
         )
 
     def prepare(self, step: Step) -> None:

@@ -1,7 +1,7 @@
 """The terms of a release: what was decided before anything was drawn, for the whole release and for each level."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -165,6 +165,7 @@ class Counted:
     Attributes:
         covariance: by which rule the variance of any sum of counts follows from the noise of the levels; empty where by none.
         statistic: of group sizes, what is measured of each region and size: `tails`, `sizes` or `chain`; empty for others.
+        cascades: the axes of which nodes of a level are measured more or less precisely, by their own fan-outs.
         views: the groupings beside the tree.
     """
 
@@ -172,6 +173,7 @@ class Counted:
     if TYPE_CHECKING:  # they are fields of its subclasses, one of which is read by pydantic
         covariance: Covariance
         statistic: str
+        cascades: Sequence[str]
         views: Any
 
     @property
@@ -201,8 +203,8 @@ class Counted:
 
     @property
     def rules(self) -> dict[str, Any]:
-        """Both rules, as a manifest states them."""
-        return {"covariance": self.covariance, "statistic": self.statistic}
+        """These rules, as a manifest states them."""
+        return {"covariance": self.covariance, "statistic": self.statistic, "cascades": [*self.cascades]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,7 @@ class Terms(Counted):
         views: the groupings beside the tree, in the order of the spec.
         covariance: by which rule the variance of any sum of counts follows from the noise of the levels; empty where by none.
         statistic: of group sizes, what is measured of each region and size, by its name; empty where that is the count that is released.
+        cascades: the axes of which nodes of a level are measured more or less precisely, by their own fan-outs.
         rows: whether the rows that stand out are published in tables of their own too.
         measure: which cells of a tree are measured, where a mechanism has a second pass; `survivors` of all others.
         formats: more kinds of files for the counts, beside Parquet and CSV.
@@ -262,6 +265,7 @@ class Terms(Counted):
     derived: tuple[DerivedTerms, ...] = ()
     covariance: Covariance = ""
     statistic: str = ""
+    cascades: tuple[str, ...] = ()
     rows: PublishedRows = "all"
     measure: Measure = SURVIVORS
     formats: tuple[Format, ...] = ()
@@ -285,7 +289,7 @@ class Terms(Counted):
         content |= {name: kind(**_checked(kind, content[name], f"terms.{name}")) for name, kind in parts.items()}
         content |= {
             name: tuple(content[name])
-            for name in ("axes", "steps", "unprotected", "unlisted", "waived", "formats", "days")
+            for name in ("axes", "steps", "unprotected", "unlisted", "waived", "cascades", "formats", "days")
         }
         tables = content["files"].tables
         content["files"] = replace(

@@ -26,6 +26,8 @@ class Measurement:
             one unit can touch; 0 for an exact sampler.
         is_total: whether it is a total that substitution may move. Then a unit that moves it moves the other levels of the release
             by half of their Δ₂², and all other units do not move it.
+        path: what the costliest unit costs all levels of the release together, as a part of what it would cost if all their counts were as
+            precise as σ says; less than 1 where a unit meets less precise ones at some levels.
     """
 
     rho: Fraction
@@ -33,6 +35,7 @@ class Measurement:
     l2_sensitivity_squared: int
     tau: Fraction = Fraction(0)
     is_total: bool = False
+    path: Fraction = Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +48,19 @@ class Allocation:
         taus: the sampler's total variation per measured level, over the cells that one unit can touch; empty where it
             is exact.
         total: the place of a total that substitution may move; None where there is none.
+        path: as of each `Measurement`.
     """
 
     shares: tuple[Fraction, ...]
     squares: tuple[int, ...]
     taus: tuple[Fraction, ...] = ()
     total: int | None = None
+    path: Fraction = Fraction(1)
 
     @property
     def joint_part(self) -> Fraction:
         """How much the costliest unit costs, as a part of the sum of what each level costs alone."""
-        return joint_part(Fraction(0) if self.total is None else self.shares[self.total], Fraction(1))
+        return self.path * joint_part(Fraction(0) if self.total is None else self.shares[self.total], Fraction(1))
 
     @property
     def tau(self) -> Fraction:
@@ -72,7 +77,7 @@ class Allocation:
         """
         taus, alone = self.taus or (Fraction(0),) * len(self.shares), rho / self.joint_part
         return tuple(
-            Measurement(rho * share, scale_for(alone * share, square), square, tau, place == self.total)
+            Measurement(rho * share, scale_for(alone * share, square), square, tau, place == self.total, self.path)
             for place, (share, square, tau) in enumerate(zip(self.shares, self.squares, taus, strict=True))
         )
 
@@ -161,7 +166,10 @@ def ways_of(measurements: Sequence[Measurement]) -> tuple[tuple[int, ...], ...]:
 def cost_of(measurements: Sequence[Measurement]) -> Fraction:
     """Return the most that measurements cost any unit together, by their scales; `rho_of` is never less."""
     return max(
-        sum((square / (2 * Fraction(of.sigma) ** 2) for square, of in zip(way, measurements, strict=True)), Fraction(0))
+        sum(
+            (square * of.path / (2 * Fraction(of.sigma) ** 2) for square, of in zip(way, measurements, strict=True)),
+            Fraction(0),
+        )
         for way in ways_of(measurements)
     )
 

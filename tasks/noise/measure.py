@@ -12,7 +12,7 @@ from tasks.accounting.sensitivity import Sensitivity
 from tasks.laws.days import Days
 from tasks.laws.law import LevelCost, LevelNoise, Sampler, ThresholdedSampler
 from tasks.laws.thresholded import Thresholded, privacy_cost
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import LARGEST_TOTAL, TrueFamilies, TrueLevel, true_counts_of
@@ -87,6 +87,7 @@ def measure(
     sampler: Sampler,
     combined: Combined | None = None,
     days: Days | None = None,
+    portions: FloatArray | None = None,
 ) -> IntArray:
     """Return the noisy counts of some cells of one level, or their noisy combinations by strategies, or over days.
 
@@ -98,8 +99,10 @@ def measure(
         sampler: of the law of the noise, outside of tests.
         combined: the combinations of all counts of the level that are measured in their place; None where the counts are.
         days: the weights of days that are measured together; None where the counts of one day are measured.
+        portions: how precisely each cell is measured, as a part of what the noise says, from 0 to 1, shape (cells,); None where all are by it.
     Guarantees:
-        Nothing is drawn unless the privacy map of exactly this scale is finite and within the charge.
+        Nothing is drawn unless the privacy map of exactly this scale is finite and within the charge. A cell with a portion p has the scale
+        divided by √p; one with none has nothing measured, and 0 for it.
     Raises:
         ValueError: the level is charged nothing or no unit moves it, the scale is not finite and positive, it would cost more
             than is charged, or a true count is so large that noise could carry it beyond 64 bits.
@@ -112,9 +115,18 @@ def measure(
         raise ValueError(f"scale {noise.scale} costs {cost}, which exceeds the level's share, {charged}.")
     if true_counts.size and not (true_counts.min() >= 0 and true_counts.max() <= LARGEST_TOTAL):
         raise ValueError("true counts must be from 0 to 2**40: noise could carry others beyond 64 bits.")
-    if days is not None:
-        return sampler(days.combined(true_counts), noise.scale)
-    return sampler(true_counts if combined is None else _combined(combined, true_counts), noise.scale)
+    counts = true_counts if combined is None else _combined(combined, true_counts)
+    counts = counts if days is None else days.combined(true_counts)
+    if portions is None:
+        return sampler(counts, noise.scale)
+    if portions.shape != counts.shape or not (portions.min(initial=1) >= 0 and portions.max(initial=0) <= 1):
+        raise ValueError(
+            "there must be a portion for every cell, from 0 to 1: no cell may be measured more precisely than is charged."
+        )
+    noisy = np.zeros_like(counts)
+    for portion in np.unique(portions[portions > 0]).tolist():
+        noisy[portions == portion] = sampler(counts[portions == portion], noise.scale / math.sqrt(portion))
+    return noisy
 
 
 def _combined(combined: Combined, true_counts: IntArray) -> IntArray:

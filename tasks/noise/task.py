@@ -1,9 +1,10 @@
 """The noise stage: the only reader of the vault, and the only writer of noisy counts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,14 @@ from storage.counts.vault import read_true_codebooks, read_true_leaves, read_tru
 from storage.database.connections import Connection
 from storage.releases.shards import TRUNK, Shard, shard_name
 from tasks.accounting.conversions import float_below
-from tasks.accounting.sensitivity import Sensitivity, combined_sensitivity, joint_part_of, over_days, sensitivity_of
+from tasks.accounting.sensitivity import (
+    SUBSTITUTION,
+    Sensitivity,
+    combined_sensitivity,
+    joint_part_of,
+    over_days,
+    sensitivity_of,
+)
 from tasks.laws.days import Days
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelCost, LevelNoise, Sampler, ThresholdedSampler
@@ -23,12 +31,14 @@ from tasks.laws.thresholded import Thresholded
 from tasks.noise.measure import Truth, measure, measure_thresholded, true_counts_below
 from tasks.sizes.places import places_of
 from tasks.sizes.statistics import STATISTICS, TAILS
-from tasks.tree.axis import IntArray
-from tasks.tree.frontier import CHUNK_CELLS, cell_counts, nodes_above, taking
+from tasks.tree.axis import FloatArray, IntArray
+from tasks.tree.frontier import CHUNK_CELLS, cell_counts, expand, nodes_above, taking
 from tasks.tree.job import Job
 from tasks.tree.true_tree import TrueFamilies
 from tasks.tree.views import Measured, leaves_of
 from tasks.unbiased.dense import Combined, strategies_of
+from tasks.unbiased.precisions import path_part
+from tasks.unbiased.variance import at_nodes, portions_of, side_tree
 from tasks.work.capacity import memory_of
 from tasks.work.order import Order
 
@@ -75,17 +85,18 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
     if release.terms.counts_groups:
         true_chunks = _of_statistic(job, level, true_chunks)
     # alone, so that all levels together cost no unit more than they are charged
-    joint_part = joint_part_of(release.parts, privacy.neighbours)
+    joint_part = joint_part_of(release.parts, privacy.neighbours) * _path_part(job)
     charged = LevelCost(terms.rho / joint_part, float_below(Fraction(terms.epsilon) / joint_part), terms.delta)
 
     def row_groups() -> Iterator[dict[str, IntArray]]:
-        noise = noise_of(terms)
+        noise, portions = noise_of(terms), _portions(job, level)
         for true_counts in true_chunks:
             job.check_going_on()
             if terms.is_invariant:  # they cross the trust line as they are, unprotected
                 yield {"noisy": true_counts}
             else:
-                yield {"noisy": measure(true_counts, noise, charged, moved, sampler, combined)}
+                own = portions(len(true_counts)) if portions else None
+                yield {"noisy": measure(true_counts, noise, charged, moved, sampler, combined, portions=own)}
 
     return Shard("noisy", level, branch, job.shard_store.write(name, ("noisy",), row_groups()), number, turn=turn)
 
@@ -108,15 +119,48 @@ def _draw_over_days(job: Job, truth: Truth, level: int, sampler: Sampler, turn: 
     sums = taking(job.noisy_of(record.earlier[0], level, "sum")) if record.earlier else None
 
     def row_groups() -> Iterator[dict[str, IntArray]]:
+        portions = _portions(job, level)
         for true_counts in zip(*(chunks for _, chunks in of_days), strict=True):
             job.check_going_on()
-            measured = measure(np.stack(true_counts), noise, LevelCost(terms.rho), moved, sampler, days=days)
+            own, cost = portions(len(true_counts[0])) if portions else None, LevelCost(terms.rho)
+            measured = measure(np.stack(true_counts), noise, cost, moved, sampler, days=days, portions=own)
             noisy = days.released(measured, [take(len(measured)) for take in before])
             yield {"noisy": noisy, "sum": noisy + sums(len(noisy)) if sums else noisy}
 
     name = shard_name("noisy", level, TRUNK, turn)
     sha256 = job.shard_store.write(name, ("noisy", "sum"), row_groups())
     return Shard("noisy", level, TRUNK, sha256, of_days[0][0], turn=turn)
+
+
+def _portions(job: Job, number: int) -> Callable[[int], FloatArray] | None:
+    """Return what takes how precisely the next cells of a level or view are measured, in their order, as `measure` has it; None where all are alike."""
+    tree, terms = job.tree, job.record.release.terms
+    if not terms.cascades or (number > tree.depth and not terms.is_grid):
+        return None
+    at = job.view(number).axis_levels
+    if terms.is_grid:
+        sides = [portions_of(side_tree(axis))[level] for axis, level in zip(tree.axes, at, strict=True)]
+        every = reduce(
+            np.multiply.outer,
+            [np.broadcast_to(of, axis.areas(level)) for of, axis, level in zip(sides, tree.axes, at, strict=True)],
+        )
+        return taking(iter([every.ravel()]))
+    own = portions_of(tree)[number]
+    if own.size == 1:
+        return None
+    if terms.crosses:
+        return taking(iter([np.broadcast_to(own, tree.sizes(number)).ravel()]))
+    return taking(at_nodes(own, expand(tree, above).areas) for above in nodes_above(tree, number, CHUNK_CELLS))
+
+
+def _path_part(job: Job) -> Fraction:
+    """Return `path_part` of a release, from what its levels and views are charged; 1 where it is not known node by node, as planning has it."""
+    terms, tree = job.record.release.terms, job.tree
+    if not terms.cascades or terms.is_grid or terms.days or terms.privacy.distinct:
+        return Fraction(1)
+    return path_part(
+        tree, [of.rho for of in job.record.release.parts], is_replaced=terms.privacy.neighbours == SUBSTITUTION
+    )
 
 
 def _survivors(job: Job, truth: Truth, level: int, branch: str) -> tuple[int, Iterator[IntArray]]:

@@ -167,8 +167,9 @@ class LeastSquares:
     """What the variance of any sum of areas follows from, where every node was measured: it is the product of those of some trees.
 
     Attributes:
-        trees: of each the axes in the order in which they are refined, and the scale of the noise of levels 0 to T: 0 where a level is exact,
-            None where it is not measured. Of an exact total, what all of them owe to it is taken off.
+        trees: of each the axes in the order in which they are refined, the scale of the noise of levels 0 to T: 0 where a level is exact,
+            None where it is not measured, and the portions of its nodes, as `portions_of` has them, with a dimension per axis of the release. Of
+            an exact total, what all of them owe to it is taken off.
         views: that were measured beside a single tree: per axis the level, and the scale of the noise; None where the release has no views.
         rounding_variance: what each part of a sum that is rounded apart adds, records squared.
         slack: what rounding adds to the half-width of an interval, records.
@@ -176,7 +177,7 @@ class LeastSquares:
             and the scale of the noise.
     """
 
-    trees: Sequence[tuple[Sequence[int], Sequence[float | None]]]
+    trees: Sequence[tuple[Sequence[int], Sequence[float | None], Sequence[FloatArray]]]
     views: Sequence[tuple[AxisLevels, float]] | None
     rounding_variance: float
     slack: int

@@ -20,7 +20,7 @@ from tasks.tree.views import Partition, leaves_of, level_view
 from tasks.unbiased.deviations import AtOnce, ReleasedCounts, released_counts
 from tasks.unbiased.grid import Grid, finest_measured, sums_of_first
 from tasks.unbiased.least_squares import least_squares, precisions_of
-from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
+from tasks.unbiased.variance import in_ranges, in_sets, portions_of, side_tree, tree_variances
 from tasks.unbiased.views import TreeWithViews
 from tasks.uncertainty.intervals import NO_CAP, intervals
 
@@ -178,7 +178,7 @@ class UnbiasedEstimate(Estimate):
         scales = {
             number: None if of.summed else of.noise.scale if of.noise else 0.0 for number, of in source.parts.items()
         }
-        trees = [(list(tree.steps), [scales[level] for level in range(tree.depth + 1)])]
+        trees = [(list(tree.steps), [scales[level] for level in range(tree.depth + 1)], portions_of(tree))]
         views: list[tuple[AxisLevels, float]] | None = None
         strategies = dict[int, tuple[FloatArray, float]]()
         if source.covariance in {GRID, DENSE}:  # the scale of a table is the product of one of each axis
@@ -190,7 +190,11 @@ class UnbiasedEstimate(Estimate):
                 if number in source.strategies:
                     strategies[number] = source.strategies[number].products, 1.0 if number else whole
                 else:
-                    trees.append(([number] * axis.depth, [of and of / whole for of in own] if number else own))
+                    shape = [-1 if of == number else 1 for of in range(len(tree.axes))]
+                    portions = tuple(of.reshape(shape) for of in portions_of(side_tree(axis)))
+                    trees.append(
+                        ([number] * axis.depth, [of and of / whole for of in own] if number else own, portions)
+                    )
         if source.covariance == VIEWS:
             beside = [source.view(number) for number in scales if number > tree.depth]
             if any(view.derived for view in beside):

@@ -35,6 +35,7 @@ class Axis:
         is_listed: whether these are all areas that there can be; where no codebook lists them, there are none, and that
             says nothing.
         is_ordered: whether its areas have an order that questions may ask for ranges in.
+        cascades: whether each of its areas is measured as precisely as its own siblings and children call for, by the split `cascade`.
         role: what it is in a release, beside a feature; None for a feature.
     """
 
@@ -45,6 +46,7 @@ class Axis:
     codes: tuple[pl.Series, ...]
     is_listed: bool = True
     is_ordered: bool = False
+    cascades: bool = False
     role: Role | None = None
 
     @property

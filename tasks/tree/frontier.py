@@ -3,12 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
-from tasks.tree.axis import BoolArray, IntArray
+from tasks.tree.axis import BoolArray, FloatArray, IntArray
 from tasks.tree.keys import LARGEST_KEY, begins_run
 from tasks.tree.order import Tree
+
+Values = TypeVar("Values", IntArray, FloatArray)
 
 CHUNK_CELLS = 1_000_000  # one sampler call and one row group
 
@@ -148,18 +151,18 @@ def chunks(cells_per_parent: IntArray, most_cells: int) -> Iterator[slice]:
         yield slice(start, stop)
 
 
-def taking(parts: Iterator[IntArray]) -> Callable[[int], IntArray]:
-    """Return a function that takes the next n values from parts of any size, int64, one-dimensional.
+def taking(parts: Iterator[Values]) -> Callable[[int], Values]:
+    """Return a function that takes the next n values from parts of any size, one-dimensional.
 
     Raises:
         StopIteration: raised by the returned function if fewer values are left.
     """
-    waiting = np.zeros(0, dtype=np.int64)
+    waiting: Values | None = None
 
-    def take(wanted: int) -> IntArray:
+    def take(wanted: int) -> Values:
         nonlocal waiting
-        while len(waiting) < wanted:
-            waiting = np.concatenate((waiting, next(parts))) if len(waiting) else next(parts)
+        while waiting is None or len(waiting) < wanted:
+            waiting = next(parts) if waiting is None or not len(waiting) else np.concatenate((waiting, next(parts)))
         taken, waiting = waiting[:wanted], waiting[wanted:]
         return taken
 

@@ -206,7 +206,8 @@ def tree_of(release: Release) -> Tree:
 def tree_in(folder: Path, terms: Terms) -> Tree:
     """Return the tree of a release, from the codebooks in a folder."""
     roles = roles_of(terms.axes, terms.published_spec, counts_groups=terms.counts_groups)
-    return in_order(load_tree(folder, terms.axes, terms.steps, tuple(roles.values())), terms.published_spec)
+    tree = load_tree(folder, terms.axes, terms.steps, tuple(roles.values()))
+    return in_order(tree, terms.published_spec).cascading(terms.cascades)
 
 
 def names_of(release: Release) -> Names:

@@ -1,8 +1,8 @@
 """The tree: a universe (a product of axes) and the order in which the axes are refined, one level at a time."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,6 +44,10 @@ class Tree:
     def number_of(self, role: Role) -> int | None:
         """Return the number of the axis with a role; None where none has it."""
         return next((number for number, axis in enumerate(self.axes) if axis.role == role), None)
+
+    def cascading(self, names: Collection[str]) -> "Tree":
+        """Return the tree with axes that cascade, by their names; others do not."""
+        return replace(self, axes=tuple(replace(axis, cascades=axis.name in names) for axis in self.axes))
 
     def axis_levels(self, level: int) -> tuple[int, ...]:
         """Return, per axis, which of its own levels a tree level has reached."""

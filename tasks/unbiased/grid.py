@@ -25,6 +25,7 @@ from tasks.unbiased.variance import (
     LevelVariances,
     TreeVariances,
     in_ranges,
+    side_tree,
     tree_variances,
 )
 from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, mean_variances
@@ -317,7 +318,7 @@ def grid_of(
     finest = finest_measured(precisions)
     sides = list[AnySide]()
     for number, axis in enumerate(tree.axes):
-        alone = Tree((axis,), (0,) * axis.depth)
+        alone = side_tree(axis)
         own = [precisions.get((*finest[:number], level, *finest[number + 1 :]), 0.0) for level in range(axis.depth + 1)]
         own = [of / precisions[finest] for of in own] if number else own  # the first axis bears the scale of all
         is_dense = number in strategies

@@ -87,11 +87,9 @@ def subtrees(variances: TreeVariances, precisions: Sequence[float], nodes: Front
 
 
 def _own(variances: TreeVariances, precisions: Sequence[float], level: int, areas: Sequence[IntArray]) -> FloatArray:
-    """Return the weights of the own noisy counts of nodes: 1 where they are exact, or nothing is measured below."""
+    """Return the weights of the own noisy counts of nodes, 0 where they are not measured."""
     precision = precisions[level]
-    if np.isinf(precision) or not precision:
-        return np.array(float(bool(precision)))
-    return at_nodes(variances.below[level], areas) * precision
+    return at_nodes(variances.own(level, precision), areas) if precision else np.array(0.0)
 
 
 def least_squares(

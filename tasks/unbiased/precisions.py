@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tasks.tree.axis import AxisLevels, FloatArray
+from tasks.tree.axis import AxisLevels, FloatArray, IntArray
 from tasks.tree.order import Tree
-from tasks.unbiased.variance import tree_variances
+from tasks.unbiased.variance import cascade_of, portions_of, tree_variances
 from tasks.unbiased.workloads import level_weights, mean_variances
 
 MOST_REFINED = 2**12  # leaves of a tree with uneven fan-outs for whose very shape a workload's precisions are found
@@ -29,6 +29,7 @@ _ROUNDS = 30  # in which targets are corrected for uneven fan-outs, at most
 _STEPS = 20_000  # towards the fixed point of the multipliers, at most
 _HALVINGS = 10  # of the price of a total that a unit moves only if it moves all else by less
 _GAP = 1e-12  # relative, between a cost and the least
+_LOST = 2.0**-40  # relative, of sums of costs: more than floats lose
 _DENOMINATOR = 10**12  # of a precision as a share of the largest, at most
 
 
@@ -56,19 +57,76 @@ def uniform(fan_outs: FloatArray) -> FloatArray:
     return np.append(True, fan_outs > 1).astype(np.float64)
 
 
-def cascade(fan_outs: FloatArray) -> FloatArray:
+def cascade(tree: Tree) -> FloatArray:
+    """Return the precisions of the most precise nodes of levels 0 to T where every node has the variance 1, float64, shape (T + 1,).
+
+    Those of the other nodes of a level are `portions_of` the tree times as large.
+    """
+    return np.array([of.max() for of in cascade_of(tree)])
+
+
+def path_part(tree: Tree, costs: Sequence[float | Fraction], *, is_replaced: bool) -> Fraction:
+    r"""Return how much the costliest unit costs all nodes that its records meet, as a part of what it would if these were the most precise of their levels.
+
+    A node costs in proportion to its precision. A record meets one node of each level. If it is replaced by another, both meet one of each
+    level below the node where their paths part, and none above it. So it is the largest sum of costs over paths, or over pairs of them.
+
+    Args:
+        costs: what levels 0 to T, and then views beside them, cost alone, in any unit; 0 where nothing is measured.
+        is_replaced: whether a record may be replaced by another: levels then cost twice what one end of that does, but for the total,
+            which only a record moves that comes or goes.
+    Returns:
+        1 where one path, or pair, has the most precise nodes of all levels, as in every tree whose levels are measured evenly.
+    Guarantees:
+        It is rounded up by more than floats may have lost.
+    """
+    portions = portions_of(tree)
+    if all(of.size == 1 for of in portions):
+        return Fraction(1)
+    exact = [Fraction(cost) for cost in costs]
+    own = [float(cost / sum(exact)) for cost in exact]  # the same for any unit of cost, to the last digit
+    most = [np.ones_like(of) for of in portions]
+    part = _dearest(tree, own, portions, is_replaced) / _dearest(tree, own, most, is_replaced)
+    return Fraction(1) if part == 1 else min(Fraction(1), Fraction(part * (1 + _LOST)))
+
+
+def _dearest(tree: Tree, costs: Sequence[float], portions: Sequence[FloatArray], is_replaced: bool) -> float:
+    """Return what the costliest unit costs, where nodes cost some portions of what their levels do."""
+    ends, beside = 2 if is_replaced else 1, sum(costs[tree.depth + 1 :])
+    path, pair = costs[tree.depth] / ends * portions[-1], np.zeros((1,) * len(tree.axes))
+    for level in reversed(range(tree.depth)):
+        axis, own_level = tree.refined(level)
+        first = tree.axes[axis].first_child[own_level]
+        path, second = _largest_two(path, first, axis)
+        pair = np.maximum(_largest_two(pair, first, axis)[0], path + second)
+        if level:
+            path = path + costs[level] / ends * portions[level]
+    comes = costs[0] + float(path.max()) + beside / ends
+    return max(comes, float(pair.max()) + beside) if is_replaced else comes
+
+
+def _largest_two(values: FloatArray, first: IntArray, axis: int) -> tuple[FloatArray, FloatArray]:
+    """Return the largest and the second largest value of the children of each area of an axis; -inf for a second one where there is none."""
+    fan_out = np.diff(first).reshape([-1 if number == axis else 1 for number in range(values.ndim)])
+    if values.shape[axis] == 1:
+        return values, np.where(fan_out > 1, values, -np.inf)
+    largest = np.maximum.reduceat(values, first[:-1], axis)
+    is_largest = values == np.repeat(largest, fan_out.ravel(), axis)
+    second = np.maximum.reduceat(np.where(is_largest, -np.inf, values), first[:-1], axis)
+    is_twice = np.add.reduceat(is_largest.astype(np.int64), first[:-1], axis) > 1
+    return largest, np.where(is_twice, largest, second)
+
+
+def worst_node(fan_outs: FloatArray) -> FloatArray:
     r"""Return the precisions with which all nodes have the same variance, 1, if those of a level have equally many children.
 
     They have :math:`w_l = b_l / (b_l + 1)` and :math:`w_0 = 1`. Arguments and result are those of `uniform`, but with the most children of a
-    node in place of the mean. In a complete tree no other unbiased linear mechanism with Gaussian noise has a less variable worst node at the
-    same ρ under add_remove.
+    node in place of the mean. In a complete tree they are those of `cascade`, and no other unbiased linear mechanism with Gaussian noise has a
+    less variable worst node at the same ρ under add_remove.
 
     Guarantees:
-        In any tree no node has a variance above 1. The paper's algorithm gives every node the variance 1, which takes the precision
-        :math:`b / (b + 1) - 1 / (b' + 1)` of a node with b' children and b - 1 siblings, if an only child is one with its parent. A level
-        has the largest of these or more, and more precise measurements never make least squares worse.
-    Source:
-        Dharangutte, Gao, Gong and Wang (2024), Algorithm 2; docs/unbiased-trees.md derives the precisions.
+        In any tree no node has a variance above 1: a level has the largest precision that `cascade` gives any of its nodes or more, and more
+        precise measurements never make least squares worse.
     """
     own = fan_outs[fan_outs > 1]
     return _precisions(np.append(1.0, own / (own + 1)), fan_outs)

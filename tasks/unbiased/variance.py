@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tasks.tree.axis import BoolArray, FloatArray, IntArray, first_leaves
+from tasks.tree.axis import Axis, BoolArray, FloatArray, IntArray, first_leaves
 from tasks.tree.frontier import Frontier, cell_counts, expand, root_of
 from tasks.tree.order import Tree
 
@@ -88,6 +88,21 @@ class TreeVariances:
     tree: Tree
     below: tuple[FloatArray, ...]
     children: tuple[FloatArray, ...]
+
+    def own(self, level: int, precision: float) -> FloatArray:
+        """Return the weight of a node's own noisy count in its estimate, which broadcasts like `below`: 1 where that is exact.
+
+        Args:
+            precision: of the level, as it was given.
+        """
+        if np.isinf(precision):
+            return np.ones((1,) * len(self.tree.axes))
+        return self.below[level] * precision * self.portions[level]
+
+    @cached_property
+    def portions(self) -> tuple[FloatArray, ...]:
+        """`portions_of` the tree."""
+        return portions_of(self.tree)
 
     @property
     def total(self) -> float:
@@ -258,7 +273,8 @@ def tree_variances(tree: Tree, precisions: Sequence[float]) -> TreeVariances:
 
     Args:
         tree: the axes and their order; every area that is not at the finest level has a child.
-        precisions: for levels 0 to T, 1 / σ² of the noise; 0 where a level is not measured, inf where it is exact.
+        precisions: for levels 0 to T, 1 / σ² of the noise; 0 where a level is not measured, inf where it is exact. Of a tree that cascades
+            they are those of the most precise nodes.
     Guarantees:
         Post-processing: reads codebooks and noise scales alone.
     Raises:
@@ -267,22 +283,76 @@ def tree_variances(tree: Tree, precisions: Sequence[float]) -> TreeVariances:
     """
     if len(precisions) != tree.depth + 1 or not all(precision >= 0 for precision in precisions):
         raise ValueError(f"precisions must be {tree.depth + 1} numbers >= 0, one per level, got {list(precisions)}.")
-    below = [_inverse(np.full((1,) * len(tree.axes), precisions[-1]))]
+    portions = portions_of(tree)
+    below = [_inverse(precisions[-1] * portions[-1])]
     children = list[FloatArray]()
     for level in reversed(range(tree.depth)):
         axis, own_level = tree.refined(level)
         first = tree.axes[axis].first_child[own_level]
         shape = [-1 if number == axis else 1 for number in range(len(tree.axes))]
         fan_out = np.diff(first).reshape(shape)
-        is_last = axis not in tree.steps[level + 1 :]
-        sums = below[0] * fan_out if is_last else np.add.reduceat(below[0], first[:-1], axis)
+        is_alike = below[0].shape[axis] == 1  # the children of a node have equal subtrees
+        sums = below[0] * fan_out if is_alike else np.add.reduceat(below[0], first[:-1], axis)
         if (np.isinf(sums) & (fan_out > 1)).any():
             raise ValueError(f"level {level + 1} must be measured: nothing tells its nodes from their siblings.")
         children.insert(0, sums)
-        below.insert(0, _inverse(precisions[level] + _inverse(sums)))
+        below.insert(0, _inverse(precisions[level] * portions[level] + _inverse(sums)))
     if np.isinf(below[0]).any():
         raise ValueError("at least one level must be measured.")
     return TreeVariances(tree, tuple(below), tuple(children))
+
+
+def cascade_of(tree: Tree) -> list[FloatArray]:
+    r"""Return the precisions with which every node of any tree has the variance 1, of levels 0 to T; each broadcasts like `TreeVariances.below`.
+
+    A node that is one of b siblings and has b' children has
+
+    .. math:: p = \frac{b}{b + 1} - \frac{1}{b' + 1}
+
+    where the total has :math:`b = \infty`, and leaves have :math:`b' = \infty`. Then a node has the variance :math:`(b + 1) / b` from what is
+    measured in its subtree. A level of only children repeats the one above, and has none; other only children share what is measured of the
+    same records with the nodes above them.
+
+    Source:
+        Dharangutte, Gao, Gong and Wang (2024), Algorithm 2; docs/unbiased-trees.md derives the precisions.
+    """
+    children = np.full((1,) * len(tree.axes), np.inf)
+    found = list[FloatArray]()
+    for level in reversed(range(tree.depth)):
+        axis, own_level = tree.refined(level)
+        fan_out = np.diff(tree.axes[axis].first_child[own_level])
+        if (fan_out == 1).all():
+            found.insert(0, np.zeros((1,) * len(tree.axes)))
+            continue
+        found.insert(0, 1 - 1 / (_along(tree, axis, np.repeat(fan_out, fan_out)) + 1) - 1 / (children + 1))
+        children = _along(tree, axis, fan_out).astype(np.float64)
+    return [1 - 1 / (children + 1), *found]
+
+
+def portions_of(tree: Tree) -> tuple[FloatArray, ...]:
+    """Return how precisely nodes are measured, as a part of the most precise nodes of their level, of levels 0 to T; as `cascade_of`.
+
+    All are 1, but where all axes of the tree cascade.
+    """
+    if not all(axis.cascades for axis in tree.axes):
+        return (np.ones((1,) * len(tree.axes)),) * (tree.depth + 1)
+    return tuple(of / of.max() if of.any() else np.ones_like(of) for of in cascade_of(tree))
+
+
+def is_uneven(tree: Tree) -> bool:
+    """Return whether some nodes of a level of a tree are measured less precisely than others."""
+    return any(of.size > 1 for of in portions_of(tree))
+
+
+def side_tree(axis: Axis) -> Tree:
+    """Return an axis as a tree of its own."""
+    return Tree((axis,), (0,) * axis.depth)
+
+
+def _along(tree: Tree, axis: int, values: IntArray) -> IntArray:
+    """Return values of the areas of an axis as an array with a dimension per axis; a single one where all are the same."""
+    values = values[:1] if len(values) and (values == values[0]).all() else values
+    return values.reshape([-1 if number == axis else 1 for number in range(len(tree.axes))])
 
 
 def _before(leaves: IntArray, fan_out: IntArray) -> IntArray:

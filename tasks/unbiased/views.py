@@ -213,8 +213,7 @@ class TreeWithViews:
             below = np.zeros(sizes) if level == self.tree.depth else self._steps[level].up(estimates[0])
             sums.insert(0, below)
             if precision:
-                own = 1.0 if math.isinf(precision) else self.alone.below[level] * precision
-                below = below + own * (noisy(level).reshape(sizes) - below)
+                below = below + self.alone.own(level, precision) * (noisy(level).reshape(sizes) - below)
             estimates.insert(0, below)
         values = estimates[0]
         for step, estimate, below in zip(self._steps, estimates[1:], sums, strict=False):

@@ -19,7 +19,7 @@ from tasks.unbiased.deviations import released_counts
 from tasks.unbiased.grid import round_grid
 from tasks.unbiased.least_squares import least_squares, round_prefix_sums
 from tasks.unbiased.optimum import design
-from tasks.unbiased.precisions import cascade, mean_fan_outs, uniform
+from tasks.unbiased.precisions import mean_fan_outs, uniform, worst_node
 from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
 from tests.support.shapes import complete, tree_by
 
@@ -113,7 +113,7 @@ def test_intervals_of_ranges_in_every_area_of_another_axis_cover():
     generator, hours = np.random.default_rng(9), tree_of(12).axes[0]
     zone = replace(axis_from_codebook("z", ordered_axis("z", {"ordered": 100, "branching": 100}).codebook()), name="z")
     tree = Tree((zone, hours), (0,) * zone.depth + (1,) * hours.depth)
-    precisions = (cascade(mean_fan_outs(tree)) / 0.36).tolist()
+    precisions = (worst_node(mean_fan_outs(tree)) / 0.36).tolist()
     measured = [(level_view(tree, level), LevelNoise(GAUSSIAN, of**-0.5)) for level, of in enumerate(precisions)]
     rule = released_counts(tree, measured, CONFIDENCE, None)
     box = [np.array([0]), np.array([7])], [np.array([100]), np.array([10])]

@@ -4,6 +4,7 @@ import numpy as np
 
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree
+from tasks.unbiased.variance import portions_of
 
 
 def axis_by(fan_outs, name="axis"):
@@ -57,10 +58,24 @@ def incidences(tree):
     return found
 
 
+def either(generator, tree):
+    """Return a tree whose axes cascade, or not."""
+    return tree.cascading([axis.name for axis in tree.axes] if generator.random() < 0.4 else ())
+
+
+def portions(tree):
+    """Return for levels 0 to T how precisely each node is measured, as a part of what its level says, shape (nodes,), in the order of `incidences`."""
+    return [np.broadcast_to(of, tree.sizes(level)).ravel() for level, of in enumerate(portions_of(tree))]
+
+
 def covariance(tree, precisions):
     """Return the covariance of the least-squares values of all leaves by dense algebra; a level of precision inf is met."""
     levels = list(zip(incidences(tree), precisions, strict=True))
-    measured = sum(np.where(np.isinf(precision), 1.0, precision) * of.T @ of for of, precision in levels)
+    own = [
+        np.where(np.isinf(precision), 1.0, precision * of)
+        for of, precision in zip(portions(tree), precisions, strict=True)
+    ]
+    measured = sum(of.T * weights @ of for (of, _), weights in zip(levels, own, strict=True))
     found = np.linalg.pinv(measured, hermitian=True)
     for of, precision in levels:
         if np.isinf(precision):  # what is left once the counts are known

@@ -11,7 +11,7 @@ from tasks.accounting.sensitivity import MOST_RECORDS, SUBSTITUTION
 # pydantic adds these names to the path of an error
 _BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST = "<by name>", "<by ratio>", "<by finest>", "<by list>"
 _BY_ERROR, _BY_VIEW, _BY_WORKLOAD, _BY_TARGETS = "<by error>", "<by view>", "<by workload>", "<by targets>"
-_BY_AXIS, _RULES = "<by axis>", ("uniform", "cascade", "wavelet")
+_BY_AXIS, _RULES = "<by axis>", ("uniform", "cascade", "worst_node", "wavelet")
 _BY_KEY = {
     "finest": _BY_FINEST,
     "geometric": _BY_RATIO,
@@ -109,7 +109,8 @@ class Workload(Keys):
 
 
 _Rule = Annotated[
-    Annotated[Literal["uniform", "cascade", "wavelet"], Tag(_BY_NAME)] | Annotated[Workload, Tag(_BY_WORKLOAD)],
+    Annotated[Literal["uniform", "cascade", "worst_node", "wavelet"], Tag(_BY_NAME)]
+    | Annotated[Workload, Tag(_BY_WORKLOAD)],
     Discriminator(_kind_of_split),
 ]
 
@@ -148,8 +149,8 @@ class PrivacyKeys(Keys):
             formula). If left out, the tightest that applies.
         split: How ρ is shared among the levels: uniform, {finest: 1.5}, {geometric: 1.5}, or a list of shares. With
             release.views also {view: weight}, where `leaves` is the finest level of mechanism cbdp, and `tree` all levels of
-            another mechanism together; or {minimise: {view: weight}}. For mechanism unbiased_tree also cascade, wavelet,
-            {workload: ranges} or {targets: {level: standard deviation}}; the latter replaces epsilon. With
+            another mechanism together; or {minimise: {view: weight}}. For mechanism unbiased_tree also cascade, worst_node,
+            wavelet, {workload: ranges} or {targets: {level: standard deviation}}; the latter replaces epsilon. With
             release.grid also a rule per axis, {axis: {workload: prefix}, other: cascade}; an axis without one has its best for
             ranges, or for nodes where it has no order. If left out, uniform, or what the mechanism says.
         invariants: The levels down to which counts are published exactly and are not protected.
@@ -167,7 +168,7 @@ class PrivacyKeys(Keys):
     delta: Delta
     accountant: Literal["pld", "zcdp", "lemma"] | None = None
     split: Annotated[
-        Annotated[Literal["uniform", "cascade", "wavelet"], Tag(_BY_NAME)]
+        Annotated[Literal["uniform", "cascade", "worst_node", "wavelet"], Tag(_BY_NAME)]
         | Annotated[Geometric, Tag(_BY_RATIO)]
         | Annotated[Finest, Tag(_BY_FINEST)]
         | Annotated[list[Positive], Field(min_length=1), Tag(_BY_LIST)]

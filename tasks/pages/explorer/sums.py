@@ -1,6 +1,7 @@
 """What the page needs to add areas up: what was measured of the cells of its tables, and of those above them, or what their variances follow from."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from storage.releases.terms import DENSE
 from storage.tables import HIGH, LOW, NOISY, SIZE
 from tasks.released.boxes import Boxes
 from tasks.released.estimate import Estimate, Measured
-from tasks.tree.axis import AxisLevels, IntArray
+from tasks.tree.axis import AxisLevels, FloatArray, IntArray
 from tasks.tree.keys import packed
 
 _MOST_DRAWS = 10**15  # of the cells of a table: the noise of more says nothing of their sum
@@ -116,10 +117,13 @@ class Sums:
             return None
         sizes = [[axis.areas(level) for axis, level in zip(axes, at, strict=True)] for at, _ in found.views or ()]
         codes = sum(len(products) for products, _ in found.strategies.values())
-        if sum(map(math.prod, sizes)) > _MOST_BESIDE or codes > _MOST_CODES:
+        uneven = sum(of.size for *_, portions in found.trees for of in portions if of.size > 1)
+        if sum(map(math.prod, sizes)) > _MOST_BESIDE or codes > _MOST_CODES or uneven > _MOST_ABOVE:
             return None
         shown: dict[str, Any] = {
-            "trees": [{"steps": steps, "scales": scales} for steps, scales in found.trees],
+            "trees": [
+                {"steps": steps, "scales": scales} | _uneven(portions) for steps, scales, portions in found.trees
+            ],
             "views": found.views and [{"at": list(at), "scale": scale} for at, scale in found.views],
             "fan_outs": [[_in_short(np.diff(first)) for first in axis.first_child] for axis in axes],
             "rounding": found.rounding_variance,
@@ -185,6 +189,12 @@ class Sums:
 def _most_draws(measured: Measured) -> int:
     """Return of how many draws a sum over a whole table can be."""
     return sum((measured.draws if measured.possible is None else measured.possible).tolist())
+
+
+def _uneven(portions: Sequence[FloatArray]) -> dict[str, Any]:
+    """Return the portions of the nodes of each level of a tree, None where all are alike; nothing where they are at every level."""
+    shown = [{"shape": of.shape, "values": of.ravel().tolist()} if of.size > 1 else None for of in portions]
+    return {"portions": shown} if any(shown) else {}
 
 
 def _in_short(values: IntArray) -> int | list[int]:

@@ -59,7 +59,7 @@ class PublishedFolder:
         """The tree, from the codebook that is published with the noisy counts, or from the codes that the spec lists."""
         tree = None if self.manifest.noisy_counts else tree_of_spec(self.manifest)
         tree = tree or tree_of_codebook(self.manifest, self._read(CODEBOOK).collect())
-        return in_order(tree, self.manifest.spec)
+        return in_order(tree, self.manifest.spec).cascading(self.manifest.cascades)
 
     @cached_property
     def has_tree(self) -> bool:

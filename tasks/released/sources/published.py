@@ -76,7 +76,7 @@ class FolderSource(Source):
             return self.folder.tree
         # ordered axes have all areas
         axes = [self.folder.ordered.get(name) or self._axis(name) for name in self.folder.axes]
-        return in_order(Tree(tuple(axes), self.folder.steps), self.manifest.spec)
+        return in_order(Tree(tuple(axes), self.folder.steps), self.manifest.spec).cascading(self.manifest.cascades)
 
     @property
     def strategies(self) -> Strategies:

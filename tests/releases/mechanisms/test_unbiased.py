@@ -49,14 +49,45 @@ def write(tmp_path, own_home):
     return written
 
 
-def by_targets(neighbours="add_remove", **targets):
-    """Return keys of privacy with targets in place of ε."""
-    return {"privacy": {**PRIVACY, "epsilon": None, "neighbours": neighbours, "split": {"targets": targets}}}
-
-
 def by_axis(**rules):
     """Return keys of privacy with a rule for each axis."""
     return {"privacy": PRIVACY | {"split": rules}}
+
+
+@pytest.mark.parametrize("keys", [
+    {},
+    {"release": SPEC["release"] | {"views": {"ages": {"age": "age"}}}},
+    GRID | {"mechanism": "cascade"},
+    GRID | by_axis(zone="cascade", age="cascade"),
+])  # fmt: skip
+def test_each_cell_is_drawn_as_precisely_as_cascade_says(write, keys):
+    """By its own siblings and children, and in a grid by those of each axis: a sampler is told so cell by cell, and all counts have one deviation."""
+    plan, _, trial = try_spec(
+        write(**keys), lambda true_counts, sigma: np.full(len(true_counts), round(1e12 / sigma**2))
+    )
+    scheme, (zones, ages) = plan.scheme, ([np.diff(of) for of in axis.first_child] for axis in plan.scheme.tree.axes)
+    levels = [
+        scheme.view(number).axis_levels for number in scheme.measured if number <= scheme.tree.depth or scheme.is_grid
+    ]
+    for number, (of_zone, of_age) in zip(scheme.measured, levels, strict=False):
+        zone, age = precisions_of(zones, of_zone, np.inf if scheme.is_grid else 2), precisions_of(ages, of_age, np.inf)
+        wanted = np.kron(zone, age) if scheme.is_grid else np.tile(age, 2) if of_age else zone
+        found = trial.job.all_noisy(number)
+        assert found / found.max() == pytest.approx(wanted / wanted.max(), rel=1e-6)
+    deviations = [scheme.released(plan.guarantee.noises).deviations(scheme.view(of)) for of in scheme.measured]
+    assert np.ptp(deviations) < 1e-9 * np.max(deviations) or (scheme.names and not scheme.is_grid)
+
+
+def precisions_of(fan_outs, level, below):
+    """Return the precisions of the areas of a level of an axis, given how many children its finest ones have."""
+    siblings = np.repeat(fan_outs[level - 1], fan_outs[level - 1]) if level else np.array([np.inf])
+    children = fan_outs[level] if level < len(fan_outs) else below
+    return 1 - 1 / (siblings + 1) - 1 / (children + 1)
+
+
+def by_targets(neighbours="add_remove", **targets):
+    """Return keys of privacy with targets in place of ε."""
+    return {"privacy": {**PRIVACY, "epsilon": None, "neighbours": neighbours, "split": {"targets": targets}}}
 
 
 TREE = {"mechanism": "unbiased_tree"}

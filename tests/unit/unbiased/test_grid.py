@@ -13,7 +13,7 @@ from tasks.tree.order import Tree
 from tasks.unbiased.dense import Dense, Strategy
 from tasks.unbiased.grid import Grid, Side, grid_of, round_grid, side_of
 from tasks.unbiased.variance import in_ranges, in_sets
-from tests.support.shapes import complete, drawn, incidences, tree_by
+from tests.support.shapes import complete, drawn, either, incidences, portions, tree_by
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -24,6 +24,7 @@ def draw(seed):
     axes = int(generator.integers(1, 4))
     trees = [tree_by(drawn(generator, depth=5 - axes)) for _ in range(axes)]
     trees = [replace(of, axes=(replace(of.axes[0], is_ordered=generator.random() < 0.6),)) for of in trees]
+    trees = [either(generator, of) for of in trees]
     precisions = [generator.uniform(0.2, 2, tree.depth + 1).tolist() for tree in trees]
     if generator.random() < 0.3:
         precisions[0][0] = 0.0
@@ -42,9 +43,13 @@ def draw(seed):
             for side, level in zip(sides, levels, strict=True)
         ]
         counts = noisy[levels] = generator.integers(-5, 50, [len(rows) for rows in of_axes])
-        cells, precision = reduce(np.kron, of_axes), precision_of(grid, levels)
-        information = information + precision * cells.T @ cells
-        right = right + precision * cells.T @ counts.ravel()
+        own = [
+            portions(side.tree)[level] if isinstance(side, Side) else np.ones(len(of))
+            for side, level, of in zip(sides, levels, of_axes, strict=True)
+        ]
+        cells, precision = reduce(np.kron, of_axes), precision_of(grid, levels) * reduce(np.kron, own)
+        information = information + cells.T * precision @ cells
+        right = right + cells.T * precision @ counts.ravel()
     covariance = np.linalg.inv(information)
     values = covariance @ right
     if total is not None:

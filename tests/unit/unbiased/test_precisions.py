@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tasks.tree.order import alternate
 from tasks.unbiased.precisions import (
     cascade,
     costs_of,
@@ -14,9 +15,11 @@ from tasks.unbiased.precisions import (
     for_workload,
     mean_fan_outs,
     most_fan_outs,
+    path_part,
     twice_rho,
     uniform,
     wavelet,
+    worst_node,
 )
 from tasks.unbiased.variance import tree_variances
 from tasks.unbiased.workloads import SETS, WORKLOADS, mean_variances
@@ -56,24 +59,33 @@ def best_for(workload, tree, relation):
     return for_workload(workload, tree, squares_of(tree, relation), {0}, is_either=relation == EITHER)
 
 
-def test_cascade_gives_all_nodes_the_same_variance():
-    """In trees whose fan-outs differ from level to level alone every node has variance 1; in others none has more.
+SHAPES = [complete(2, 6), complete(5, 3), [[3], [2] * 3, [4] * 6], [[2], [1, 1], [3, 3], [1] * 6]]  # even ones
+SHAPES += [halved(101), halved(100, 3), halved(7), [[2], [1, 50], [24] * 51]]  # on whose costliest path all is largest
+SHAPES += [drawn(np.random.default_rng(seed), 6) for seed in range(40)]
 
-    On an ordered axis, whatever its length, that costs what equal variances do: 1 + Σ (b - 1)/(b + 1) on the costliest path.
+
+@pytest.mark.parametrize("steps", [None, "in turns"])
+def test_cascade_gives_all_nodes_the_same_variance(steps):
+    """In a tree of any shape, of one axis or of two, every node has variance 1, at the cost of the paper: 1 + Σ (b - 1)/(b + 1) on the costliest path.
+
+    With one precision per level no node has more, and on an ordered axis that costs as much.
     """
-    for shape in (complete(2, 6), complete(5, 3), [[3], [2] * 3, [4] * 6], [[2], [1, 1], [3, 3], [1] * 6]):
-        tree = tree_by(shape)
-        for level in tree_variances(tree, cascade(most_fan_outs(tree))).levels:
-            assert [level.least, level.most] == pytest.approx([1.0, 1.0], rel=1e-12)
-    uneven = [drawn(np.random.default_rng(seed), 6) for seed in range(40)]
-    for shape in (*(ordered := [halved(101), halved(100, 3), halved(7)]), *uneven):
-        tree, paths = tree_by(shape), [1.0]
-        precisions = cascade(most_fan_outs(tree))
-        worst = max(level.most for level in tree_variances(tree, precisions).levels)
-        assert worst <= 1 + 1e-12
+    for number, shape in enumerate(SHAPES):
+        of = [shape] if steps is None else [shape[:2], SHAPES[number - 1][:2]]
+        tree = tree_by(*of) if steps is None else tree_by(*of, steps=alternate([len(one) for one in of], 0))
+        tree = tree.cascading([axis.name for axis in tree.axes])
+        precisions = cascade(tree)
+        levels = tree_variances(tree, precisions).levels
+        assert [[of.least, of.mean, of.most] for of in levels] == [pytest.approx([1.0] * 3, rel=1e-12)] * len(levels)
+        if steps is not None:
+            continue
+        paths = [1.0]
         for of in shape:
             paths = [cost + (b - 1) / (b + 1) for cost, b in zip(paths, of, strict=True) for _ in range(b)]
-        assert shape not in ordered or (worst, precisions.sum()) == pytest.approx((1.0, max(paths)), rel=0.01)
+        assert float(path_part(tree, precisions, is_replaced=False)) * precisions.sum() == pytest.approx(max(paths))
+        by_level, tree = worst_node(most_fan_outs(tree)), tree.cascading(())
+        assert max(level.most for level in tree_variances(tree, by_level).levels) <= 1 + 1e-12
+        assert number > 6 or by_level.sum() == pytest.approx(max(paths), rel=0.01)
 
 
 def test_the_wavelet_is_that_of_haar():
@@ -95,23 +107,23 @@ def test_shares_are_simple_fractions():
     """Cascade is 2 : 1 … 1 : 2, the wavelet 0 : 1 … 1 : 2 and uniform 1 : 1 … 1; below an exact total the first two are the same."""
     fan_outs = mean_fan_outs(tree_by(complete(2, 4)))
     add_remove, exact = [1] * 5, [0, 2, 2, 2, 2]
-    assert costs_of(cascade(fan_outs), add_remove) == tuple(Fraction(share, 2) for share in (2, 1, 1, 1, 2))
+    assert costs_of(worst_node(fan_outs), add_remove) == tuple(Fraction(share, 2) for share in (2, 1, 1, 1, 2))
     assert costs_of(wavelet(fan_outs), add_remove) == tuple(Fraction(share, 2) for share in (1, 1, 1, 2))
     assert costs_of(uniform(fan_outs), add_remove) == (1,) * 5
-    assert costs_of(cascade(fan_outs), exact) == costs_of(wavelet(fan_outs), exact) == (1, 1, 1, 2)
+    assert costs_of(worst_node(fan_outs), exact) == costs_of(wavelet(fan_outs), exact) == (1, 1, 1, 2)
 
 
 def test_levels_of_only_children_take_no_share():
     """They repeat the level above, whichever precisions are chosen; a single leaf is measured once."""
     tree = tree_by([[1], [2], [1, 1], [2, 2], [1] * 4])
     fan_outs, squares = mean_fan_outs(tree), [1] * 6
-    chosen = [of(fan_outs) for of in (uniform, cascade, wavelet)]
+    chosen = [of(fan_outs) for of in (uniform, worst_node, wavelet)]
     chosen += [for_workload(workload, tree, squares, {0}) for workload in WORKLOADS]
     chosen.append(for_targets({1: 1.0, 3: 2.0, 5: 3.0}, tree, squares))
     for precisions in chosen:
         assert precisions[[1, 3, 5]].tolist() == [0.0] * 3
         assert (tree_variances(tree, precisions).levels[4]) == tree_variances(tree, precisions).levels[5]
-    for of in (uniform, cascade, wavelet):
+    for of in (uniform, worst_node, wavelet):
         assert of(mean_fan_outs(tree_by([[1], [1]]))).tolist() == [1.0, 0.0, 0.0]
 
 

@@ -15,7 +15,7 @@ from tasks.tree.frontier import Frontier, expand
 from tasks.tree.views import level_view, unnumbered
 from tasks.unbiased.deviations import released_counts
 from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
-from tests.support.shapes import complete, covariance, drawn, halved, incidences, tree_by
+from tests.support.shapes import complete, covariance, drawn, either, halved, incidences, tree_by
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -28,7 +28,7 @@ def draw(seed):
     generator = np.random.default_rng(seed)
     shapes = [drawn(generator, depth=3) for _ in range(generator.integers(1, 3))]
     steps = generator.permutation([axis for axis, of in enumerate(shapes) for _ in of]).tolist()
-    tree = tree_by(*shapes, steps=steps)
+    tree = either(generator, tree_by(*shapes, steps=steps))
     precisions = generator.uniform(0.1, 3, tree.depth + 1)
     if (choice := generator.random()) < 0.3:
         precisions[generator.integers(0, tree.depth)] = 0.0

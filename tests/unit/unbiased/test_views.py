@@ -11,7 +11,7 @@ from tasks.unbiased.deviations import ReleasedCounts
 from tasks.unbiased.grid import round_grid
 from tasks.unbiased.variance import in_ranges, in_sets, tree_variances
 from tasks.unbiased.views import TreeWithViews, roundings_of
-from tests.support.shapes import drawn, incidences, tree_by
+from tests.support.shapes import drawn, either, incidences, portions, tree_by
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -21,7 +21,7 @@ def draw(seed, most_axes=3):
     generator = np.random.default_rng(seed)
     shapes = [drawn(generator, depth=2) for _ in range(generator.integers(1, most_axes + 1))]
     steps = generator.permutation([axis for axis, of in enumerate(shapes) for _ in of]).tolist()
-    tree = tree_by(*shapes, steps=steps)
+    tree = either(generator, tree_by(*shapes, steps=steps))
     precisions = generator.uniform(0.1, 3, tree.depth + 1)
     if tree.depth > 1 and generator.random() < 0.3:
         precisions[generator.integers(0, tree.depth)] = 0.0
@@ -37,14 +37,15 @@ def draw(seed, most_axes=3):
         partition = Partition(tree, view)
         held = partition.places(Partition(tree, level_view(tree, tree.depth)).cells())
         rows.append(np.equal.outer(np.arange(len(partition)), held).astype(float))
-    weights = [*precisions, *(of for _, of in views)]
+    weights = [*(of * own for of, own in zip(precisions, portions(tree), strict=True)), *(of for _, of in views)]
+    weights = [np.broadcast_to(of, len(cells)) for of, cells in zip(weights, rows, strict=True)]
     noisy = [generator.integers(-5, 50, len(of)) for of in rows]
     exact = rows[0] if np.isinf(precisions[0]) else rows[0][:0]
-    finite = [(of, p, y) for of, p, y in zip(rows, weights, noisy, strict=True) if np.isfinite(p)]
-    information = sum(p * of.T @ of for of, p, _ in finite)
+    finite = [(of, p, y) for of, p, y in zip(rows, weights, noisy, strict=True) if np.isfinite(p).all()]
+    information = sum(of.T * p @ of for of, p, _ in finite)
     bordered = np.block([[information, exact.T], [exact, np.zeros((len(exact), len(exact)))]])
     inverse = np.linalg.inv(bordered)
-    right = np.concatenate([sum(p * of.T @ y for of, p, y in finite), noisy[0][: len(exact)]])
+    right = np.concatenate([sum(of.T * p @ y for of, p, y in finite), noisy[0][: len(exact)]])
     leaves = len(every[0])
     with_views = TreeWithViews(tree_variances(tree, precisions), precisions.tolist(), views)
     return generator, with_views, rows, noisy, inverse[:leaves, :leaves], (inverse @ right)[:leaves]

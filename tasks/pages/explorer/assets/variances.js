@@ -20,14 +20,22 @@ const begins = children.map((levels) => levels.reduceRight((below, first) => [fi
 
 /**
  * The trees, with what is refined below each level: the axis, the level that it has there, and whether it is for the last time. Nodes are told
- * apart by their area on each axis that a later step refines, since nothing below them depends on others; these have 0.
+ * apart by their area on each axis that a later step refines, or on which how precisely they are measured depends; others have 0.
  */
-const trees = (known?.trees ?? []).map(({ steps, scales }) => {
+const trees = (known?.trees ?? []).map(({ steps, scales, portions = [] }) => {
   const own = steps.map((axis, level) => steps.slice(0, level).filter((of) => of === axis).length);
-  const refined = steps.map((axis, level) => ({ axis, own: own[level], isLast: !steps.includes(axis, level + 1) }));
+  const isUneven = (axis, from) => portions.slice(from).some((of) => of && of.shape[axis] > 1);
+  const refined = steps.map((axis, level) => ({ axis, own: own[level], isLast: !steps.includes(axis, level + 1) && !isUneven(axis, level + 1) }));
   const open = scales.map((_, level) => [...new Set(steps.slice(level))].map((axis) => ({ axis, own: own[steps.indexOf(axis, level)] })));
-  return { scales, refined, open, kept: new Map() };
+  const apart = scales.map((_, level) => children.map((levels, axis) => steps.includes(axis, level) || isUneven(axis, level)));
+  return { scales, portions, refined, open, apart, kept: new Map() };
 });
+
+/** Return how precisely a node is measured, as a part of the most precise nodes of its level. */
+function portionOf({ portions }, level, areas) {
+  const of = portions[level];
+  return of ? of.values[of.shape.reduce((place, size, axis) => place * size + (size > 1 ? areas[axis] : 0), 0)] : 1;
+}
 
 /** Return the place of the last of some ascending numbers that is at most a number; 0 if none is. */
 function placeIn(numbers, most) {
@@ -93,10 +101,10 @@ function familyOf(tree, level, areas) {
 
 /** Return V of a node. */
 function varianceOf(tree, level, areas) {
-  const key = `${level} ${areas}`;
+  const key = `${level} ${areas.map((area, axis) => (tree.apart[level][axis] ? area : 0))}`;
   if (!tree.kept.has(key)) {
     const scale = tree.scales[level];
-    const precision = scale === null ? 0 : 1 / scale ** 2;
+    const precision = scale === null ? 0 : portionOf(tree, level, areas) / scale ** 2;
     tree.kept.set(key, 1 / (precision + (level < tree.refined.length ? 1 / togetherOf(tree, level, areas) : 0)));
   }
   return tree.kept.get(key);
