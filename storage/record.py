@@ -6,7 +6,8 @@ from itertools import chain
 
 from storage.database.connections import Connection
 from storage.errors import StoreError
-from storage.ledger.books import Books, Charge, as_charged
+from storage.ledger.accounts import Charge, as_charged
+from storage.ledger.books import Books
 from storage.ledger.events import read_books
 from storage.releases.parts import StatedPart
 from storage.releases.register import Release, find_release, states_of

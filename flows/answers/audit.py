@@ -15,7 +15,9 @@ from storage.counts.shard_files import is_shard, noisy_path
 from storage.counts.vault import vault_path
 from storage.database.connections import Connection, store
 from storage.errors import StoreError, UsageError
-from storage.ledger.books import MALFORMED, Account, Books, as_charged
+from storage.ledger.accounts import Account, as_charged
+from storage.ledger.books import MALFORMED, Books
+from storage.ledger.checkpoint import CHECKPOINT, Kept, read_checkpoint
 from storage.ledger.events import hash_of
 from storage.releases.approvals import approval_in, kept_plan
 from storage.releases.register import Release, find_release, list_releases
@@ -83,21 +85,31 @@ def audit_answer(folders: Sequence[Path] = ()) -> AuditReport:
         rows = con.execute("SELECT position, event, hash FROM ledger ORDER BY position").fetchall()
         given_up = count_given_up(con)
         hashes = [hashed for _, _, hashed in rows]
-        books = Books()
-        findings = list(_chain(rows, books))
+        books, checked = Books(), list[Finding]()
+        try:
+            kept = read_checkpoint()
+        except (StoreError, *MALFORMED):
+            kept = None
+            checked = [_of_checkpoint("is not as Trellis wrote it, and is not used.")]
+        findings = list(_chain(rows, books, kept))
         if not findings:
             events = [json.loads(text) for _, text, _ in rows]
             findings += _series(books, events)
             findings += _manifests(con, books, hashes, folders)
             findings += _releases(con, books, events)
             findings += _approved_plans(con, events)
+    findings += checked
     findings.sort(key=lambda finding: (finding.position is None, finding.position or 0))
     head, first_bad = hashes[-1] if hashes else "", findings[0] if findings else None
     return AuditReport(not findings, len(rows), head, given_up, first_bad, findings)
 
 
-def _chain(rows: Sequence[tuple[int, str, str]], books: Books) -> Iterator[Finding]:
-    """Yield the first event that breaks the chain or the ledger's laws; post those before it."""
+def _of_checkpoint(wrong: str) -> Finding:
+    return Finding(None, "checkpoint", "", f"{CHECKPOINT} {wrong} Delete it in TRELLIS_HOME: it is made again.")
+
+
+def _chain(rows: Sequence[tuple[int, str, str]], books: Books, kept: Kept | None) -> Iterator[Finding]:
+    """Yield the first event that breaks the chain or the ledger's laws, or after which the checkpoint differs; post those before it."""
     last = ""
     for at, (position, text, hashed) in enumerate(rows):
         try:
@@ -122,6 +134,9 @@ def _chain(rows: Sequence[tuple[int, str, str]], books: Books) -> Iterator[Findi
             wrong = "one of its fields is missing or malformed."
         if wrong:
             yield Finding(at, kind, release, wrong)
+            return
+        if kept and (kept.length, kept.hash) == (at + 1, hashed) and kept.books != books:
+            yield _of_checkpoint(f"is not what the events up to {at} add up to.")
             return
     if books.to_come:
         release, series = books.to_come[0]

@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields, replace
 
 from storage.database.connections import store, transaction
 from storage.errors import UsageError
-from storage.ledger.books import Account, Books, CapRaise, Charge, Claim
+from storage.ledger.accounts import Account, CapRaise, Charge, Claim
+from storage.ledger.books import Books
 from storage.ledger.events import read_books
 from storage.ledger.spending import CapTerms, Contributions, Cost, claimed_units, weakest_promise
 
@@ -112,8 +113,10 @@ class LedgerStatement:
 
 def balance_answer(dataset: str) -> BudgetBalance:
     """Return what the people of a dataset have, have spent, and have left."""
-    (account,) = ledger_answer(dataset).datasets
-    return BudgetBalance(account.cap.delta, account.cap.epsilon, account.spent.epsilon, account.left.epsilon)
+    with store() as con:
+        account = _known_account(read_books(con), dataset)
+    cap, standing = account.terms.cap, account.standing
+    return BudgetBalance(cap.delta, cap.epsilon, standing.epsilon, standing.left_epsilon)
 
 
 def ledger_answer(dataset: str | None) -> LedgerStatement:

@@ -36,7 +36,8 @@ from flows.specification.sections.schedule import days, days_of_series, schedule
 from storage.counts.published import published_total
 from storage.database.connections import Connection, store
 from storage.errors import SpecError, UsageError
-from storage.ledger.books import Books, Cap, Series
+from storage.ledger.accounts import Cap, Series
+from storage.ledger.books import Books
 from storage.ledger.spending import CapTerms, Cost, Spending, claimed_units, for_one_unit
 from storage.releases.parts import Part
 from storage.releases.register import specs_of

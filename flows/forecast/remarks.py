@@ -9,7 +9,7 @@ from flows.planning.plan import Plan
 from flows.specification.starters.headers import is_weight
 from flows.specification.units import is_of_events, is_unit, kinds_in
 from storage.errors import TrellisError
-from storage.ledger.books import Cap
+from storage.ledger.accounts import Cap
 from tasks.ingest.sources.locations import is_url
 from tasks.ingest.tables import opened, reader
 from tasks.uncertainty.bounds import WORTH

@@ -12,7 +12,7 @@ from flows.planning.scheme import Scheme
 from flows.planning.shares import parts_of, scheme_of
 from flows.planning.views import views_of
 from storage.errors import SpecError
-from storage.ledger.books import Cap
+from storage.ledger.accounts import Cap
 from storage.ledger.spending import Spending, for_one_unit, growth, weakest_promise
 from storage.releases.parts import Part
 from tasks.accounting.conversions import zcdp_epsilon

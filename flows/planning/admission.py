@@ -22,7 +22,8 @@ from flows.specification.file import is_same_spec
 from flows.specification.rules import wrong_key
 from storage.database.connections import Connection, store
 from storage.errors import BudgetExceeded, InputError, SpecError, TrellisError, UsageError
-from storage.ledger.books import Account, Books, DatasetTerms, Series
+from storage.ledger.accounts import Account, DatasetTerms, Series
+from storage.ledger.books import Books
 from storage.ledger.events import read_books
 from storage.ledger.recognition import RecognisedTable
 from storage.ledger.spending import Spending, growth, weakest_promise

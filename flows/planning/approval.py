@@ -12,7 +12,8 @@ from flows.planning.composition import composed_epsilon, standing_of
 from flows.planning.plan import Plan
 from flows.specification.file import keys_of_release, places_in, without_paths
 from storage.errors import BudgetNotAsApproved, InputError, SpecError
-from storage.ledger.books import Account, Books, DatasetTerms
+from storage.ledger.accounts import Account, DatasetTerms
+from storage.ledger.books import Books
 from storage.machine.clock import utc_now
 from storage.machine.files import short_hash
 from storage.releases.approvals import OPTION, Approval, ApprovedBudget, canonical, fingerprint_of, sha256_of_value

@@ -13,7 +13,8 @@ from flows.planning.composition import standing_of
 from flows.specification.rules import wrong_key
 from storage.database.connections import Connection
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
-from storage.ledger.books import Account, Asked, Books, Cap, Claim, DatasetTerms, Standing
+from storage.ledger.accounts import Account, Asked, Cap, Claim, DatasetTerms, Standing
+from storage.ledger.books import Books
 from storage.ledger.events import (
     Reservation,
     advance,

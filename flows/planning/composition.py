@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from storage.ledger.books import Cap, Standing
+from storage.ledger.accounts import Cap, Standing
 from storage.ledger.spending import Contributions, Spending, for_one_unit
 from tasks.accounting.accountants import least_with_tau, within_tau
 from tasks.accounting.conversions import float_above, float_below, renyi_epsilon, renyi_order, zcdp_epsilon, zcdp_rho

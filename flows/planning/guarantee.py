@@ -14,7 +14,7 @@ from flows.planning.scheme import Scheme, released_level
 from flows.specification.rules import wrong_key
 from flows.specification.sections.privacy import Target
 from storage.errors import SpecError, StoreError
-from storage.ledger.books import Charge
+from storage.ledger.accounts import Charge
 from storage.machine.files import beside
 from storage.machine.home import place_of_home
 from tasks.accounting.accountants import ACCOUNTANTS, Accountant, delta_left, least_with_tau

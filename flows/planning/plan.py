@@ -38,7 +38,7 @@ from flows.specification.keys import Spec
 from flows.specification.sections.run import RunKeys
 from storage.database.connections import store
 from storage.errors import SpecError, TrellisError
-from storage.ledger.books import Asked, Claim
+from storage.ledger.accounts import Asked, Claim
 from storage.ledger.events import Reservation
 from storage.ledger.recognition import RecognisedTable, known_contents
 from storage.ledger.spending import Contributions, Spending

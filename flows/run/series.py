@@ -10,7 +10,7 @@ from flows.run.reservation import reserved_release
 from flows.specification.sections.schedule import MOST_RELEASES, days_of_series, scheduled_id
 from storage.database.connections import Connection, store, transaction
 from storage.errors import SpecError, StoreError
-from storage.ledger.books import Series
+from storage.ledger.accounts import Series
 from storage.ledger.events import read_books
 from storage.ledger.spending import Spending
 from storage.releases.register import add_release, forget_refusal, state_of

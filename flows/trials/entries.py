@@ -19,7 +19,7 @@ from flows.trials.contestants import Contestant, privacy_defaults, sampler_of
 from flows.trials.in_memory import PublicTable, Trial, try_release
 from flows.trials.sizes import RelaxedTrial
 from storage.errors import SpecError, UsageError
-from storage.ledger.books import reserved_charges
+from storage.ledger.accounts import reserved_charges
 from storage.releases.terms import ALL, SURVIVORS, Intervals
 from tasks.laws.law import Law, LevelNoise
 from tasks.mechanisms import MECHANISMS, Mechanism, can_settle_views, mechanism_with

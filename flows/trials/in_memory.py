@@ -13,7 +13,7 @@ import numpy as np
 from flows.run.runner import report_nothing
 from flows.run.walk import walk
 from storage.counts.shard_files import shards_in_memory
-from storage.ledger.books import Charge
+from storage.ledger.accounts import Charge
 from storage.record import Record
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Branch, Shard, by_kind

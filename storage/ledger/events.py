@@ -7,17 +7,23 @@ the same transaction.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from storage.database.connections import Connection
 from storage.errors import StoreError
-from storage.ledger.books import MALFORMED, Asked, Books, Cap, Charge, Claim, DatasetTerms, Standing, reserved_charges
+from storage.ledger.accounts import Asked, Cap, Charge, Claim, DatasetTerms, Standing, reserved_charges
+from storage.ledger.books import MALFORMED, Books
+from storage.ledger.checkpoint import NOTHING, Kept, usable_checkpoint, write_checkpoint
 from storage.ledger.recognition import confirmed_others
 from storage.ledger.spending import Spending
 from storage.machine.clock import utc_now
 from storage.releases.parts import Part
+
+CHECKPOINT_EVERY = 2**10  # events, some fifty releases, which take no longer to post than a process to start
+
+_kept = NOTHING  # the books of this process, as they were read last; nobody posts to them
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +58,45 @@ class Head:
 
 
 def read_books(con: Connection) -> Books:
-    """Return all accounts, replayed from the events, with the datasets that are confirmed to hold other people.
+    """Return all accounts, as the events add up to them, with the datasets that are confirmed to hold other people.
+
+    A process posts each event once: it goes on from the books that it had last, or from the checkpoint. Whether they are about the first
+    events of this ledger, the hash of the last of these tells, which all events before it are part of.
 
     Raises:
         StoreError: an event contradicts those before it: the ledger was altered.
     """
-    books = Books()
-    for position, text in con.execute("SELECT position, event FROM ledger ORDER BY position").fetchall():
+    global _kept
+    kept = _kept if _is_of(con, _kept) else usable_checkpoint(con)
+    query = "SELECT position, event, hash FROM ledger WHERE position >= ? ORDER BY position"
+    books, length, last = kept.books.copy(), kept.length, kept.hash
+    for position, text, hashed in con.execute(query, [kept.length]).fetchall():
         try:
             books.post(json.loads(text))
         except (StoreError, *MALFORMED):
-            wrong = position
-            break
-    else:
-        if not books.to_come:
-            books.others = confirmed_others(con)
-            return books
-        wrong = head(con).length
-    raise StoreError(f"The ledger does not add up at event {wrong}.", hint="`trellis audit` says what is wrong.")
+            raise _does_not_add_up(position) from None
+        length, last = position + 1, hashed
+    if books.to_come:
+        raise _does_not_add_up(length)
+    for account in books.accounts.values():  # which copies then know, but for what changes
+        account.spendings  # noqa: B018 (remembered)
+    kept = _kept = Kept(length, last, books, kept.written)
+    if kept.length - kept.written >= CHECKPOINT_EVERY:
+        _kept = replace(kept, written=kept.length)
+        write_checkpoint(kept)
+    books = books.copy()
+    books.others = confirmed_others(con)
+    return books
+
+
+def _is_of(con: Connection, kept: Kept) -> bool:
+    """Return whether books are about the first events of a ledger."""
+    at = con.execute("SELECT hash FROM ledger WHERE position = ?", [kept.length - 1]).fetchone()
+    return at == (kept.hash,)
+
+
+def _does_not_add_up(position: int) -> StoreError:
+    return StoreError(f"The ledger does not add up at event {position}.", hint="`trellis audit` says what is wrong.")
 
 
 def open_account(con: Connection, books: Books, terms: DatasetTerms) -> None:
@@ -182,9 +209,19 @@ def note(con: Connection, event: str, release_id: str, **facts: Any) -> None:
 
 def head(con: Connection) -> Head:
     """Return the hash of the last event, how many there are, and the first one's hash; an empty ledger has none."""
-    query = "SELECT arg_max(hash, position), max(position) + 1, arg_min(hash, position) FROM ledger"
-    hashed, length, first = con.execute(query).fetchall()[0]
-    return Head(hashed, length, first) if length else Head("", 0)
+    length, last = _end(con)
+    return (
+        Head(last, length, *con.execute("SELECT arg_min(hash, position) FROM ledger").fetchall()[0])
+        if length
+        else Head("", 0)
+    )
+
+
+def _end(con: Connection) -> tuple[int, str]:
+    """Return how many events there are and the hash of the last one, looked for from where this process has seen it."""
+    query = "SELECT max(position) + 1, arg_max(hash, position) FROM ledger WHERE position >= ?"
+    ends = (con.execute(query, [since]).fetchall()[0] for since in (_kept.length - 1, 0))
+    return next(((length, last) for length, last in ends if length), (0, ""))
 
 
 def hash_of(previous: str, text: str) -> str:
@@ -200,9 +237,9 @@ def _post(con: Connection, books: Books, event: dict[str, Any]) -> None:
 
 
 def _append(con: Connection, event: dict[str, Any]) -> None:
-    last = head(con)
+    length, last = _end(con)
     text = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [last.length, text, hash_of(last.hash, text)])
+    con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [length, text, hash_of(last, text)])
 
 
 def _recorded_cap(cap: Cap) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from storage.database.connections import Connection
-from storage.ledger.books import Claim
+from storage.ledger.accounts import Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,8 @@ def known_contents(con: Connection) -> Mapping[str, Content]:
 
 
 def confirmed_others(con: Connection) -> Mapping[str, tuple[str, ...]]:
-    """Return, by release, the datasets that used the same table and hold other people, as the caller has confirmed."""
-    rows = con.execute("SELECT release_id, different_people_from FROM recognised").fetchall()
+    """Return, by release, the datasets that used the same table and hold other people, where the caller has confirmed some."""
+    rows = con.execute(
+        "SELECT release_id, different_people_from FROM recognised WHERE different_people_from <> '[]'"
+    ).fetchall()
     return {id_: tuple(json.loads(others)) for id_, others in rows}

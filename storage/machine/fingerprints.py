@@ -80,6 +80,15 @@ def fingerprint_of_records(records: int, sums: Sequence[int]) -> str:
     return hashlib.blake2b(added, key=_key(), person=b"records", digest_size=_FINGERPRINT_BYTES).hexdigest()
 
 
+def keyed_hash(text: bytes) -> str:
+    """Return a hash of a text that only who has the key of this store can make, in hex.
+
+    Raises:
+        StoreError: the key has been altered.
+    """
+    return hashlib.blake2b(text, key=_key(), person=b"text").hexdigest()
+
+
 def name_of_home() -> str:
     """Return a name for this store, in hex, which stays the same and tells nothing of it."""
     return hashlib.blake2b(key=_key(), person=b"home", digest_size=_FINGERPRINT_BYTES).hexdigest()

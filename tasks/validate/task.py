@@ -10,7 +10,7 @@ import numpy as np
 
 from storage.counts.shard_files import is_shard, noisy_path, read_codebook
 from storage.errors import ChecksFailed
-from storage.ledger.books import Charge, as_charged
+from storage.ledger.accounts import Charge, as_charged
 from storage.machine.home import shard_folder
 from storage.releases.parts import Part
 from storage.releases.register import Release

@@ -21,7 +21,7 @@ from flows.planning.plan import make_plan
 from flows.run.reservation import reserved_release
 from flows.specification.file import load_spec
 from flows.trials.in_memory import public_table, try_release
-from storage.ledger.books import reserved_charges
+from storage.ledger.accounts import reserved_charges
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION
 from tasks.mechanisms import MECHANISMS
 from tasks.sizes.estimators import Sizes

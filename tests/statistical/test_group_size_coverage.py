@@ -8,7 +8,7 @@ import pytest
 from flows.run.reservation import reserved_release
 from flows.trials.in_memory import try_release
 from flows.trials.sizes import true_sizes as true_sizes_of
-from storage.ledger.books import reserved_charges
+from storage.ledger.accounts import reserved_charges
 from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import LevelNoise
 from tasks.released.sizes import MeasuredSizes, ReleasedSizes

@@ -22,7 +22,7 @@ from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, SpecError
-from storage.ledger.books import DatasetTerms
+from storage.ledger.accounts import DatasetTerms
 from storage.ledger.spending import Contributions, Spending, claimed_units, for_one_unit, growth, weakest_promise
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION, l2_sensitivity_squared
 from tasks.laws.samplers import discrete_gaussian

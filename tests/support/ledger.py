@@ -9,7 +9,7 @@ from functools import cache
 from flows.planning.composition import cap_of
 from storage.counts.shard_files import read_shard_table
 from storage.database.connections import store, transaction
-from storage.ledger.books import Asked, Claim
+from storage.ledger.accounts import Asked, Claim
 from storage.ledger.events import Head, Reservation, head, read_books
 from storage.ledger.spending import Contributions
 from storage.releases.parts import Part

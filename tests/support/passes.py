@@ -14,7 +14,7 @@ from flows.planning.scheme import tree_over
 from flows.run.reservation import reserved_release
 from flows.specification.file import load_spec
 from flows.trials.in_memory import PublicTable, public_table, try_release
-from storage.ledger.books import Charge, reserved_charges
+from storage.ledger.accounts import Charge, reserved_charges
 from storage.releases.shards import TRUNK
 from tasks.ingest.task import read_in_memory
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE

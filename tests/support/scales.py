@@ -4,7 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from flows.trials.in_memory import try_release
-from storage.ledger.books import reserved_charges
+from storage.ledger.accounts import reserved_charges
 from storage.releases.parts import Part
 from storage.releases.register import Release
 from storage.releases.terms import SURVIVORS, FileTerms

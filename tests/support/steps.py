@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from flows.run.steps import Cuts, next_steps
-from storage.ledger.books import Charge
+from storage.ledger.accounts import Charge
 from storage.record import Record
 from storage.releases.parts import Part
 from storage.releases.register import Release

@@ -22,7 +22,7 @@ from flows.specification.file import load_spec
 from flows.specification.sections.privacy import PrivacyKeys
 from storage.database.connections import store
 from storage.errors import SpecError
-from storage.ledger.books import Charge
+from storage.ledger.accounts import Charge
 from storage.ledger.events import read_books
 from storage.ledger.spending import Spending
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left

@@ -33,7 +33,7 @@ from flows.specification.file import load_spec
 from flows.specification.sections.schedule import MOST_RELEASES, day_of, days_of_series
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError
-from storage.ledger.books import Asked, Claim, Series
+from storage.ledger.accounts import Asked, Claim, Series
 from storage.ledger.events import Reservation, advance, head, read_books
 from storage.ledger.spending import Contributions, Spending
 from storage.releases.parts import Part

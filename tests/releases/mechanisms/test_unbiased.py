@@ -17,7 +17,7 @@ from flows.specification.file import load_spec
 from flows.trials.comparison import make_comparison
 from flows.trials.in_memory import try_release
 from storage.errors import SpecError
-from storage.ledger.books import reserved_charges
+from storage.ledger.accounts import reserved_charges
 from tasks.folder.verify.folder import verify
 from tasks.format.published_tree import tree_of_spec
 from tasks.pages.comparison import comparison_page

@@ -15,7 +15,7 @@ from flows.console import levels_table, terminal
 from flows.console.comparison_view import show_comparison
 from flows.console.release_view import show_ledger, show_query
 from storage.errors import SpecError
-from storage.ledger.books import CapRaise
+from storage.ledger.accounts import CapRaise
 from storage.ledger.spending import CapTerms, Contributions, Cost
 from storage.record import ReleasedPart
 from tasks.pages.trial_results import CoverageSpread, GroupIntervals, MechanismResult, Spread

@@ -13,7 +13,7 @@ from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside
 from flows.planning.guarantee import holds_together
 from storage.database.connections import transaction
 from storage.errors import BudgetExceeded
-from storage.ledger.books import Asked, Charge, Claim, as_charged
+from storage.ledger.accounts import Asked, Charge, Claim, as_charged
 from storage.ledger.events import Reservation, hash_of, read_books
 from storage.ledger.spending import Contributions, Spending
 from storage.releases.parts import Part

@@ -14,7 +14,7 @@ from flows.planning.guarantee import DELTAS, epsilon_of_series, guarantee_of, ho
 from flows.planning.shares import scheme_of
 from flows.specification.sections.privacy import PrivacyKeys
 from storage.errors import StoreError
-from storage.ledger.books import Charge
+from storage.ledger.accounts import Charge
 from tasks.accounting import pld
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Measurement

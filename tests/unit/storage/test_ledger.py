@@ -14,14 +14,18 @@ import pytest
 from hypothesis import Phase, given, settings, stateful
 from hypothesis import strategies as st
 
+from flows.answers.audit import audit_answer
 from flows.planning.budget import abandon, agreed_terms, declare, raise_cap, reserve, users_of_table
 from flows.planning.composition import composed_epsilon, standing_of
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
+from storage.ledger import events
 from storage.ledger.books import Books
+from storage.ledger.checkpoint import CHECKPOINT, NOTHING, read_checkpoint, usable_checkpoint, write_checkpoint
 from storage.ledger.events import advance, head, note, read_books
 from storage.ledger.recognition import Columns, Content, RecognisedTable, keep_recognised
 from storage.ledger.spending import Spending
+from storage.machine.home import home
 from tasks.accounting.conversions import zcdp_epsilon
 from tests.support.ledger import (
     DELTA,
@@ -30,6 +34,7 @@ from tests.support.ledger import (
     asked_of,
     cap_at,
     charges_of,
+    events_of,
     read_chain,
     reservation_of,
     rows_of,
@@ -104,7 +109,9 @@ class LedgerInAnyOrder(stateful.RuleBasedStateMachine):
         super().__init__()
         self.place, self.opened = ExitStack(), ExitStack()
         folder = self.place.enter_context(TemporaryDirectory())
-        self.place.enter_context(pytest.MonkeyPatch.context()).setenv("TRELLIS_HOME", folder)
+        self.patch = self.place.enter_context(pytest.MonkeyPatch.context())
+        self.patch.setenv("TRELLIS_HOME", folder)
+        self.patch.setattr(events, "CHECKPOINT_EVERY", 3)
         self.con = self.opened.enter_context(store())
         self.made = {}
         self.caps = {}
@@ -299,14 +306,16 @@ class LedgerInAnyOrder(stateful.RuleBasedStateMachine):
 
     @stateful.rule()
     def reopen(self):
-        """Close the store and open it again, as the next process does."""
+        """Close the store and open it again, as the next process does, which has a checkpoint at most."""
         self.opened.close()
+        self.patch.setattr(events, "_kept", NOTHING)
         self.con = self.opened.enter_context(store())
 
     @stateful.invariant()
     def accounts_agree_with_the_model(self):
         """Nothing is spent beyond a cap, nothing twice, and every charge is in the state in which it was left."""
         books = read_books(self.con)
+        assert replace(books, others={}) == books_of(*events_of(self.con))
         assert {name: account.terms.cap for name, account in books.accounts.items()} == self.caps
         assert books.holder == {dataset: PEOPLE_OF[dataset] for dataset in self.datasets}
         for people, account in books.accounts.items():
@@ -399,6 +408,40 @@ def books_of(*events):
     for event in events:
         books.post(event)
     return books
+
+
+def spoil(old, new):
+    """Return what replaces bytes of the checkpoint."""
+    return lambda _, path: path.write_bytes(path.read_bytes().replace(old, new))
+
+
+def forge(*_):
+    """Write a checkpoint of nothing with the key of the store."""
+    write_checkpoint(replace(read_checkpoint(), books=Books()))
+
+
+EDITED = "UPDATE ledger SET event = replace(event, '\"one job\"', '\"no job\"') WHERE position = 0"
+LIES = {  # and whether the audit names the checkpoint
+    "edited": (spoil(b'"1/9"', b'"1/99"'), True),
+    "cut": (spoil(b"}", b""), True),
+    "forged": (forge, True),
+    "of other events": (lambda con, _: con.execute(EDITED), False),
+}
+
+
+@pytest.mark.parametrize(("lie", "by_audit"), LIES.values(), ids=LIES)
+def test_a_checkpoint_that_lies_is_found(con, monkeypatch, lie, by_audit):
+    """It is used as it was written, and after the events that it was written after; the audit finds even one that was written with the key."""
+    monkeypatch.setattr(events, "CHECKPOINT_EVERY", 1)
+    reserve_at_once(con, "one", asked_of(cap=cap_at(4.0)), [Fraction(1, 9)])
+    books = read_books(con)
+    monkeypatch.setattr(events, "_kept", NOTHING)
+    assert (usable_checkpoint(con).books, usable_checkpoint(con).length) == (books, len(rows_of(con)))
+    lie(con, home() / CHECKPOINT)
+    assert (usable_checkpoint(con) is NOTHING) == (lie is not forge)
+    assert ("checkpoint" in {finding.event for finding in audit_answer().findings}) == by_audit
+    if lie is not forge:
+        assert read_books(con).accounts == books_of(*events_of(con)).accounts
 
 
 STANDING = {"epsilon": 0.0, "left_rho": "0", "left_epsilon": 0.0}

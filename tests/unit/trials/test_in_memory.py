@@ -19,7 +19,7 @@ from flows.planning.shares import parts_of, scheme_of
 from flows.specification.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import public_table, try_release
 from storage.errors import StoreError
-from storage.ledger.books import reserved_charges
+from storage.ledger.accounts import reserved_charges
 from storage.releases.terms import ABOVE, ALL, SURVIVORS
 from tasks.mechanisms import MECHANISMS
 from tests.support.making import no_noise, noise_of_the_cell
