@@ -516,14 +516,14 @@ PARTS = {
     "city": PartTerms(
         "The shuttle city",
         "The city is that of `trellis synthesise shuttle --seed 1` in the morning: 67,600 leaves, nearly all of them 0. The specs are\n"
-        "o3, o4 and o5, under add_remove. {runs} runs. `inftda_reconciled:without_views` is the default mechanism on the tree of the\n"
+        "o3, o4 and o5, under add_remove. {runs} runs. `inftda_reconciled:without_views` is that mechanism on the tree of the\n"
         "same spec, without views. The others are the baselines of the paper.",
         city,
         reads_data=False,
     ),
     "rhode_island": PartTerms(
         "Pairs of tracts in Rhode Island",
-        "The first table has a spec with five views under `cbdp` and add_remove, the others `views: margins` with the default mechanism\n"
+        "The first table has a spec with five views under `cbdp` and add_remove, the others `views: margins` with `inftda_reconciled`\n"
         "under substitution. {runs} runs each.",
         rhode_island,
         2,
