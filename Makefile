@@ -20,6 +20,7 @@ BIN := .venv/bin
 		{ echo "Trellis needs Python 3.11 or newer: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m compileall -q flows tasks storage trellis.py
 	@touch $@
 
 demo: .venv/.built

@@ -60,17 +60,19 @@ def release(
     """Release the table of a spec at every level."""
     terminal.doing(f"planning the release of {spec}")
     from flows.run.reservation import new_release
+    from storage.database.connections import lingering
 
     began = time.monotonic()
-    with heard_by_caller():
-        planned = _planned(spec, records, approved_plan)
-        if dry_run:
-            _rehearse(planned, output, different_people, as_json)
-            return
-        terminal.doing(f"reading {planned.source.table.name}")
-        made = new_release(planned, output, different_people=different_people)
-    on_server = planned.file.spec.run.prefect if server is None else server
-    _make(made.id, began, as_json, on_server=on_server, planned=(planned, made))
+    with lingering():
+        with heard_by_caller():
+            planned = _planned(spec, records, approved_plan)
+            if dry_run:
+                _rehearse(planned, output, different_people, as_json)
+                return
+            terminal.doing(f"reading {planned.source.table.name}")
+            made = new_release(planned, output, different_people=different_people)
+        on_server = planned.file.spec.run.prefect if server is None else server
+        _make(made.id, began, as_json, on_server=on_server, planned=(planned, made))
 
 
 def rerun(

@@ -175,12 +175,13 @@ def _name_levels(con: Connection, release_id: str, rows_of_level: Sequence[int])
 
 
 def _drop(con: Connection, release_id: str, name: str) -> None:
-    """Drop the table or view of an earlier run with this name: DuckDB does not replace a table by a view."""
-    kinds = con.execute(
-        "SELECT table_type FROM information_schema.tables WHERE table_schema = ? AND table_name = ?", [release_id, name]
-    ).fetchall()
-    for (kind,) in kinds:
-        con.execute(f"DROP {'VIEW' if kind == 'VIEW' else 'TABLE'} {_name(release_id)}.{_name(name)}")
+    """Drop the table or view of an earlier run with this name: DuckDB does not replace a table by a view.
+
+    Views alone are looked through: `information_schema` describes every table of every release.
+    """
+    views = "SELECT 1 FROM duckdb_views() WHERE schema_name = ? AND view_name = ?"
+    kind = "VIEW" if con.execute(views, [release_id, name]).fetchall() else "TABLE"
+    con.execute(f"DROP {kind} IF EXISTS {_name(release_id)}.{_name(name)}")
 
 
 def _store_numbers(con: Connection, release_id: str, level: int, published: Sequence[Path]) -> None:

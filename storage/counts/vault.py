@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from storage.counts.shard_files import IntArray
-from storage.database.connections import Connection, connect
+from storage.database.connections import Connection, connect, let_go
 from storage.errors import StoreError
 from storage.machine.home import VAULTS, subfolder
 
@@ -61,6 +61,7 @@ def vault_files() -> list[Path]:
 def remove_vault(release_id: str) -> None:
     """Delete the true counts of a release, their write-ahead log, and the temporary files of a killed process."""
     path = vault_path(release_id)
+    let_go(path)
     for file in (path, path.with_name(path.name + ".wal")):
         file.unlink(missing_ok=True)
     shutil.rmtree(_spill(path), ignore_errors=True)

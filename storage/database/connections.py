@@ -26,11 +26,13 @@ _GIVE_UP_AFTER = 120.0  # seconds
 _BEING_MADE = 2.0
 _TRY_EVERY = 0.05  # seconds, while another process has the file open
 
-# To open a file takes DuckDB twenty milliseconds, more than most of what is done with it. So the store of a release that is
-# running stays open for a moment after its last user. Other processes get their turn: what was open for a while is closed at
-# once when nobody uses it, and stays closed for longer than they wait between two tries. A vault that is only read has nobody who waits.
-_LINGER = 0.1  # seconds
-_WHILE = 0.5  # seconds
+# To open a file takes DuckDB twenty milliseconds, more than most of what is done with it, and with the tables of 500 releases a third of a
+# second. So the store of a command that makes a release stays open after its last user. Other processes get their turn: one that waits says so
+# in a file beside the store, and then, or where it was open for long, it is closed as soon as nobody uses it, and stays closed for longer than
+# they wait between two tries. A vault that is only read has nobody who waits.
+_LINGER = 2.0  # seconds
+_WHILE = 10.0  # seconds
+_WANTED = 1.0  # seconds, for which what a process says holds
 _TURN = 1.2 * _TRY_EVERY  # seconds
 
 
@@ -113,6 +115,8 @@ def connect(path: Path, *, spill: Path, read_only: bool = False, lingers: bool =
         if shared is None:
             time.sleep(max(0.0, _FREED.pop(path, 0.0) + _TURN - time.monotonic()))
             connection, file = _open_when_free(path, spill, read_only), path.stat()
+            with suppress(OSError):
+                _wanted(path).unlink()  # others who wait write it again
             opened = time.monotonic()
             shared = _OPEN[path] = _Shared(connection, (file.st_dev, file.st_ino), read_only, opened)
         shared.users += 1
@@ -126,11 +130,10 @@ def connect(path: Path, *, spill: Path, read_only: bool = False, lingers: bool =
             shared.left = time.monotonic()
             if not shared.users and not (lingers and _lingering):
                 _close(path, shared)
-            elif not shared.users and not read_only and shared.left - shared.opened > _WHILE:
-                _close(path, shared)
-                _FREED[path] = time.monotonic()
+            elif not shared.users and not read_only and (shared.left - shared.opened > _WHILE or _is_wanted(path)):
+                _give_turn(path, shared)
             elif not shared.users and shared.timer is None:
-                _close_later(path, shared, _LINGER)
+                _close_later(path, shared)
 
 
 def _still_open(path: Path, read_only: bool) -> _Shared | None:
@@ -149,21 +152,46 @@ def _still_open(path: Path, read_only: bool) -> _Shared | None:
     return None
 
 
-def _close_later(path: Path, shared: _Shared, seconds: float) -> None:
-    shared.timer = Timer(seconds, _close_if_unused, (path, shared))
+def let_go(path: Path) -> None:
+    """Close a file that lingers, before it is removed."""
+    with _SHARING:
+        if (shared := _OPEN.get(path)) and not shared.users:
+            _close(path, shared)
+
+
+def _wanted(path: Path) -> Path:
+    return path.with_name(path.name + ".wanted")
+
+
+def _is_wanted(path: Path) -> bool:
+    """Return whether another process has just said that it waits for a file."""
+    try:
+        return time.time() - _wanted(path).stat().st_mtime < _WANTED
+    except OSError:
+        return False
+
+
+def _give_turn(path: Path, shared: _Shared) -> None:
+    _close(path, shared)
+    _FREED[path] = time.monotonic()
+
+
+def _close_later(path: Path, shared: _Shared) -> None:
+    shared.timer = Timer(_TRY_EVERY, _close_if_unused, (path, shared))
     shared.timer.daemon = True
     shared.timer.start()
 
 
 def _close_if_unused(path: Path, shared: _Shared) -> None:
-    """Close a file that nobody has used for a moment; come back where somebody has, and has left again."""
+    """Close a file that nobody has used for a moment, or that another process waits for; otherwise come back."""
     with _SHARING:
         shared.timer = None
         if _OPEN.get(path) is not shared or shared.users:
             return
-        rest = shared.left + _LINGER - time.monotonic()
-        if rest > 0:
-            _close_later(path, shared, rest)
+        if _is_wanted(path) and not shared.read_only:
+            _give_turn(path, shared)
+        elif shared.left + _LINGER > time.monotonic():
+            _close_later(path, shared)
         else:
             _close(path, shared)
 
@@ -228,6 +256,9 @@ def _open_when_free(path: Path, spill: Path, read_only: bool) -> Connection:
                 hint = "Wait for that process, or end it." if holder else "It must be a DuckDB file that you own."
                 unopened = StoreError(f"{path} cannot be opened: {reason}.", field="TRELLIS_HOME", hint=hint)
                 raise disk_fault(fault) or unopened from None
+            if path.name == STORE:
+                with suppress(OSError):  # on a disk that is full or read-only nobody is told
+                    _wanted(path).touch()
         finally:
             os.umask(before)
         if not has_named_holder and time.monotonic() - began > _SAY_WHO_HOLDS_IT_AFTER:

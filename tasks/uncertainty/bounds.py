@@ -18,7 +18,6 @@ from fractions import Fraction
 from itertools import takewhile
 
 import numpy as np
-import scipy
 
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
@@ -135,7 +134,7 @@ def records_above_noise(total: int, sigma: float, possible_cells: int) -> tuple[
     if total <= 0:
         return 0.0, 0.0
     distance = math.log(ABOVE_THE_NOISE * sigma) + math.log(possible_cells) - math.log(total)
-    shares = [float(scipy.special.ndtr(uneven / 2 - distance / uneven)) for uneven in UNEVEN]
+    shares = [math.erfc((distance / uneven - uneven / 2) / math.sqrt(2)) / 2 for uneven in UNEVEN]
     return min(shares), max(shares)
 
 
