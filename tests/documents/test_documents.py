@@ -34,15 +34,12 @@ def spec_of_readme():
     return dict(yaml.safe_load(listing[1]))
 
 
-def test_the_readme_is_short_and_shows_a_spec_a_report_and_where_to_read_on():
-    """It has fewer than 200 lines; its spec names no mechanism, so that the default is taken; its beginning names views and ordered axes."""
+def test_the_readme_is_short_and_shows_a_spec_and_a_report():
+    """It has at most 900 words; its spec names no mechanism, so that the default is taken."""
     page = text("README.md")
-    assert len(page.splitlines()) < 200
+    assert len(page.split()) <= 900
     assert not Spec.model_validate(spec_of_readme()).mechanism
     assert re.findall(r"!\[.+?\]\((.+?)\)", page)[0] == "docs/report.png"
-    first = page.split("## Two commands")[0]
-    assert {"`release.views`", "`cbdp`"} <= set(re.findall("`.+?`", first))
-    assert {"docs/how-to/margins.md", "docs/how-to/ages-hours-days.md"} <= set(re.findall(r"\]\((.+?)\)", first))
 
 
 @pytest.mark.parametrize("page", PAGES)
