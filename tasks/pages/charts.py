@@ -73,7 +73,7 @@ def sizes_picture(facts: Facts) -> Markup:
         for (low, high), name in zip(pairwise(ends), names, strict=True):
             bars += [{"x": place - 0.41, "x2": place + 0.41, "y": low, "y2": high, "of": name}] if high > low else []
     named = [(name, {"c": _shade(place / max(len(shown) - 1, 1))}) for place, name in enumerate(names)]
-    layers = [marks("rect", bars, stroke=INK, strokeWidth=0.4)]
+    layers = [marks("rect", bars, stroke=INK, stroke_width=0.4)]
     axes = levels_axis(range(len(facts.levels))), linear_axis("% of the rows", [0, 100])
     description = "The sizes of the released counts of every level, as shares of its rows"
     return chart([("", layers)], axes, named, description, _WIDE)
@@ -173,7 +173,7 @@ def _heat(matrix: Matrix, ends: tuple[int, int]) -> list[Layer]:
             text = f"{count:,}" if abs(count) < _MOST_IN_FULL else format_short(count)
             place = {"x": column, "y": row, "c": "white" if shade > _DARK else "#1a1a1a"}
             texts.append(place | {"t": text.replace("-", "−") if written else "−"})
-    return [marks("rect", hatched, fill="url(#cells)"), marks("rect", shaded), marks("text", texts, baseline="middle")]
+    return [marks("rect", hatched, fill="url(#cells)"), marks("rect", shaded), marks("text", texts, dy=4)]
 
 
 def _shades_key(ends: tuple[int, int], counted: str) -> list[tuple[str, Row]]:
@@ -201,12 +201,12 @@ def _noise_band(levels: Sequence[LevelEntry], facts: Facts) -> list[Layer]:
     first = 0.5 if finest is None else finest + 0.5
     is_narrow = last + 0.5 - first < 0.4 * (last + 1)  # too narrow for the words
     words = [{"x": first, "t": f"{'mostly left out' if levels[-1].threshold else 'small beside noise'} →"}]
-    aside = {"align": "right", "dx": -5} if is_narrow else {"align": "left", "dx": 5}
+    aside = {"text_anchor": "end", "dx": -5} if is_narrow else {"text_anchor": "start", "dx": 5}
     below = {"y": 20, "y2": "height"}
     return [
         marks("rect", [{"x": first, "x2": last + 0.5}], below, fill="url(#levels)", opacity=0.6),
-        marks("rule", [{"x": first}], below | {"y": 0}, strokeWidth=1.2, strokeDash=[5, 3]),
-        marks("text", words, {"y": 10}, baseline="middle", fontWeight="bold", **aside),
+        marks("rule", [{"x": first}], below | {"y": 0}, stroke_width=1.2, stroke_dasharray=(5, 3)),
+        marks("text", words, {"y": 10}, dy=4, font_weight="bold", **aside),
     ]
 
 

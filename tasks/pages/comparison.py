@@ -142,7 +142,7 @@ def _seconds_chart(trials: TrialResults) -> Markup:
     y = Scale("", (len(tried) - 0.4, -0.6), labels)
     bars = [{"x": x.ends[0], "x2": of.mean, "y": at - 0.4, "y2": at + 0.4} for at, of in enumerate(spreads)]
     reach = [row for at, of in enumerate(spreads) for row in _reach(of, at, 0.15, x.ends[0], "xy", INK)]
-    layers = [marks("rect", bars, fill="#8fabba", stroke=INK, strokeWidth=0.7), marks("rule", reach)]
+    layers = [marks("rect", bars, fill="#8fabba", stroke=INK, stroke_width=0.7), marks("rule", reach)]
     described = "Seconds of one trial of each mechanism at each ε"
     return chart([("", layers)], (x, y), [], described, _ONE_PANEL, high=30 * len(tried))
 
@@ -150,7 +150,7 @@ def _seconds_chart(trials: TrialResults) -> Markup:
 def _coverage_chart(trials: TrialResults, epsilon: float, results: Sequence[MechanismResult]) -> Markup:
     """Draw coverage by level: a panel per true count, a line per mechanism, and a dashed line at the promise."""
     labels = [level.label for level in trials.levels]
-    promise = marks("rule", [{"x": -0.5, "x2": len(labels) - 0.5, "y": trials.confidence}], strokeDash=[6, 3])
+    promise = marks("rule", [{"x": -0.5, "x2": len(labels) - 0.5, "y": trials.confidence}], stroke_dasharray=(6, 3))
     named = [(result.mechanism, style(trials.mechanisms.index(result.mechanism))) for result in results]
     panels, shown = list[tuple[str, list[Layer]]](), [trials.confidence, 1.0]
     for group in TRUE_COUNTS:

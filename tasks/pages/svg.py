@@ -1,69 +1,56 @@
-"""Charts as inline SVG, which Vega-Lite draws: they need no network, and their lines differ without colour.
+"""Charts as inline SVG: they need no network, and their lines differ without colour.
 
 A chart is a row of panels, and a panel has layers of marks, a mark per row. The fields of rows have fixed names: x, y, x2 and y2 are
-places, t is a text, c a colour, and `of` is the name of a line, which the key explains. So what is public is always data, never the name
-of a field; labels of axes are literals of one expression.
+places, t is a text, c a colour, `of` is the name of a line, which the key explains, and `part` one of several areas of a name.
 """
 
-import json
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
 from markupsafe import Markup
 
+_CIRCLE = "M1,0A1,1,0,1,1,-1,0A1,1,0,1,1,1,0Z"
 STYLES = (  # colour, seen on white and on a dark page; shape; dash: no two are alike in any of the three
-    ("#1b6ca8", "circle", (1, 0)),
-    ("#c8553d", "square", (5, 3)),
-    ("#3a7d44", "triangle-up", (7, 2, 1, 2)),
-    ("#8a5db0", "diamond", (1, 2)),
-    ("#8a6d1b", "triangle-down", (5, 1, 1, 1)),
+    ("#1b6ca8", _CIRCLE, (1, 0)),
+    ("#c8553d", "M-.9,-.9L.9,-.9L.9,.9L-.9,.9Z", (5, 3)),
+    ("#3a7d44", "M0,-1L1,.75L-1,.75Z", (7, 2, 1, 2)),
+    ("#8a5db0", "M0,-1.2L1,0L0,1.2L-1,0Z", (1, 2)),
+    ("#8a6d1b", "M0,1L1,-.75L-1,-.75Z", (5, 1, 1, 1)),
     ("#7a7a7a", "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z", (1, 4)),
-    ("#d6619e", "cross", (10, 3)),
+    ("#d6619e", "M-1,-.4L-.4,-.4L-.4,-1L.4,-1L.4,-.4L1,-.4L1,.4L.4,.4L.4,1L-.4,1L-.4,.4L-1,.4Z", (10, 3)),
     ("#1596a0", "M0,-1L.3,-.3L1,-.3L.45,.15L.65,.9L0,.45L-.65,.9L-.45,.15L-1,-.3L-.3,-.3Z", (3, 1, 1, 1, 1, 1)),
-    ("#c27c00", "triangle-left", (2, 1)),
-    ("#a8433a", "triangle-right", (12, 3, 3, 3)),
+    ("#c27c00", "M-1,0L.75,-1L.75,1Z", (2, 1)),
+    ("#a8433a", "M1,0L-.75,-1L-.75,1Z", (12, 3, 3, 3)),
     ("#5b7fde", "M0,-1L.95,-.3L.6,.8L-.6,.8L-.95,-.3Z", (4, 4)),
     ("#6f8a10", "M-1,-1L1,-1L-1,1L1,1Z", (1, 1, 6, 1)),
 )
 INK = "currentColor"  # that of the page's text, which is light on a dark page
 
 Row = dict[str, Any]
-Layer = dict[str, Any]
 
 _LONGEST = 24  # characters of a label
 _LETTER, _BESIDE, _GAP = 6.9, 80, 20  # pixels: the width of a letter, the room of an axis, and what is between panels
+_LINE, _NUMBERS = 18, 54  # pixels: the height of a line of text, and the room of numbers beside an axis
 _LEAST = 0.68  # of its width: on a narrower screen a picture scrolls, so that people can read it
 _STEPS = [lead * 10**power for power in range(7) for lead in (1, 2, 5)]  # between labels
-_NUMBER = "format(datum.value, abs(datum.value) >= 1e15 ? '~e' : abs(datum.value) >= 1e5 ? '.3~s' : abs(datum.value) >= 1 ? ',' : '~g')"
-_INKS = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor", "gridColor"), INK)
-_CONFIG = {
-    "aria": False,
-    "font": "system-ui, sans-serif",
-    "view": {"stroke": None},
-    "title": {"color": INK, "fontSize": 12},
-    "axis": _INKS
-    | {"gridOpacity": 0.15, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 400, "labelLimit": 0},
-    "legend": {
-        "labelColor": INK,
-        "labelFontSize": 12,
-        "labelLimit": 0,
-        "orient": "top",
-        "title": None,
-        "symbolSize": 60,
-    },
-    "line": {"strokeWidth": 1.5},
-    "point": {"filled": True, "opacity": 1, "size": 30},
-    "rule": {"color": INK},
-    "text": {"color": INK, "fontSize": 12},
-}
+_LIGHT = {"stroke": INK, "stroke_opacity": 0.15}
 _HATCH = (
     '<defs><pattern id="{}" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
     '<line y2="6" stroke="#8a8a8a" stroke-opacity=".7" stroke-width="1.6"/></pattern></defs>'
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Marks of one kind, as `marks` makes them."""
+
+    kind: str
+    rows: Sequence[Row]
+    at: Mapping[str, float | str]
+    look: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +116,9 @@ def marks(kind: str, rows: Sequence[Row], at: Mapping[str, Any] | None = None, *
         kind: area, line, point, rect, rule or text.
         rows: all with the same fields, as above.
         at: places in pixels in place of fields, such as {"y": 10}; `width` and `height` are those of the panel.
-        look: other properties of the mark, as Vega-Lite has them.
+        look: attributes of the mark in SVG, with `_` for `-`; of a text also dx and dy, pixels.
     """
-    there = rows[0] if rows else {}
-    encoding: Layer = {place: {"field": place} for place in ("x2", "y2") if place in there}
-    encoding |= {"color": {"field": "c", "scale": None}} if "c" in there else {}
-    encoding |= {"text": {"field": "t"}} if "t" in there else {}
-    encoding |= {place: {"value": value} for place, value in (at or {}).items()}
-    return {"data": {"values": rows}, "mark": {"type": kind, **look}, "encoding": encoding}
+    return Layer(kind, rows, at or {}, look)
 
 
 def style(number: int) -> Row:
@@ -171,86 +153,227 @@ def chart(
         high: the height of each panel, pixels.
         hatch: the name of the hatching that marks are filled with as `url(#name)`; no other chart of a page has it.
     """
-    from vl_convert import vegalite_to_svg  # only pages need it
-
-    x, y = axes
-    width = (wide - _BESIDE + _GAP) / len(panels) - _GAP
-    looks = _looks(named, int(wide)) if named else {}
-    drawn = [
-        {
-            "width": width,
-            "height": high,
-            "encoding": {"x": _place("x", x, width), "y": _place("y", y, high, is_first=not number)},
-            "layer": [
-                marks("point", []) | {"encoding": {name: look for name, look in looks.items() if name != "strokeDash"}},
-                *(_with_looks(layer, looks) for layer in layers),
-                marks("text", [{"t": title}], {"x": width / 2, "y": -8}, fontWeight=600),
-            ],
-        }
-        for number, (title, layers) in enumerate(panels)
-    ]
-    svg: str = vegalite_to_svg(
-        {"config": _CONFIG, "background": None, "spacing": _GAP, "hconcat": drawn}, allowed_base_urls=[]
+    x, y = (_nice(axis) for axis in axes)
+    width, left = (wide - _BESIDE + _GAP) / len(panels) - _GAP, _beside(y, high)
+    columns = max(1, int(wide) // (room_of(name for name, _ in named) + 50))
+    above = _LINE * -(-len(named) // columns) + (_LINE + 6 if any(title for title, _ in panels) else 10)
+    parts, below = list[str](), 0.0
+    for number, (title, layers) in enumerate(panels):
+        place_x, place_y = _placing(x, 0, width), _placing(y, high, 0)
+        drawn, below = _axes(x, y, width, high, is_first=not number)
+        for layer in layers:
+            drawn += _drawn(layer, dict(named), (place_x, place_y), (width, high))
+        drawn.append(_text(title, width / 2, -8, font_weight=600))
+        parts += [
+            f'<g transform="translate({_short(left + number * (width + _GAP))},{_short(above)})">',
+            *drawn,
+            "</g>",
+        ]
+    parts += _key(named, columns, left)
+    across, down = math.ceil(left + len(panels) * (width + _GAP)), math.ceil(above + high + below)
+    size = (
+        f'viewBox="0 0 {across} {down}" width="100%" style="max-width: {across}px; min-width: {_LEAST * across:.0f}px"'
     )
-    whole = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
-    across, down = whole.groups() if whole else (f"{wide:g}", f"{high:g}")
-    size = f'viewBox="0 0 {across} {down}" width="100%" style="max-width: {across}px; min-width: {_LEAST * float(across):.0f}px"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(description)}" {size}>'
-    return Markup(head + (_HATCH.format(hatch) if hatch else "") + svg[svg.index(">") + 1 :])  # noqa: S704 (Vega escapes texts)
+    return Markup(head + (_HATCH.format(hatch) if hatch else "") + "".join(parts) + "</svg>")  # noqa: S704 (texts are escaped)
 
 
-def warm_up() -> None:
-    """Draw a chart without marks: the first one of a process takes half a second, and others a twentieth."""
-    chart([("", [])], (linear_axis("", []), linear_axis("", [])), [], "", 500)
+def _nice(axis: Scale) -> Scale:
+    """Return an axis of numbers that begins and ends at round ones."""
+    low, high = axis.ends
+    if axis.labels is not None or axis.is_log:
+        return axis
+    step = _step(high - low, 10)
+    return replace(axis, ends=(math.floor(low / step) * step, math.ceil(high / step) * step))
 
 
-def _looks(named: Sequence[tuple[str, Row]], wide: int) -> dict[str, Layer]:
-    """Return what marks of named lines look like, and the key that explains them."""
-    names = [name for name, _ in named]
-    has_shapes = any("s" in look for _, look in named)
-    columns = max(1, wide // (room_of(names) + 50))
-    key: Layer = {"columns": columns, "columnPadding": 10 + room_of(names) // 4}
-    key |= {"symbolStrokeWidth": 0} if has_shapes else {"symbolType": "square", "symbolSize": 130}
-
-    def look(field: str) -> Layer:
-        scale = {"domain": names, "range": [of.get(field, INK) for _, of in named]}
-        return {"field": "of", "type": "nominal", "sort": None, "scale": scale, "legend": key}
-
-    return {"color": look("c")} | ({"shape": look("s"), "strokeDash": look("d")} if has_shapes else {})
+def _step(length: float, count: float) -> float:
+    """Return a step of 1, 2 or 5 times a power of ten of which about `count` make a length."""
+    power = 10.0 ** math.floor(math.log10(length / count))
+    error = length / count / power
+    return power * (
+        10 if error >= math.sqrt(50) else 5 if error >= math.sqrt(10) else 2 if error >= math.sqrt(2) else 1
+    )
 
 
-def _with_looks(layer: Layer, looks: Mapping[str, Layer]) -> Layer:
-    """Return a layer whose marks look as the key says, where they are named."""
-    rows, kind = layer["data"]["values"], layer["mark"]["type"]
-    if not rows or "of" not in rows[0]:
-        return layer
-    taken = {"line": ("color", "strokeDash"), "point": ("color", "shape")}.get(kind, ("color",))
-    detail = {"detail": {"field": "part"}} if "part" in rows[0] else {}
-    own = {name: looks[name] | {"legend": None} for name in taken if name in looks}
-    return layer | {"encoding": detail | layer["encoding"] | own}
+def _rounds(low: float, high: float, count: float) -> list[float]:
+    """Return the multiples of such a step between two numbers."""
+    step = _step(high - low, count)
+    return [number * step for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
-def _place(name: str, axis: Scale, pixels: float, *, is_first: bool = True) -> Layer:
-    """Return what Vega-Lite needs to know of an axis; of the panels after the first one, the vertical axis has no labels."""
-    shown: Layer = {"title": axis.title or None, "labels": is_first, "labelOverlap": False}
-    if axis.labels is None:
-        shown |= {"labelExpr": _NUMBER, "minExtent": 54 if name == "y" else 0}
-        decades = round(math.log10(axis.ends[1] / axis.ends[0])) if axis.is_log else 0
-        shown |= {"tickCount": min(decades, 8) or 6}
-        if decades in {1, 2}:
-            shown |= {
-                "values": [of * axis.ends[0] for of in (1, 2, 5, 10, 20, 50, 100)[: 3 * decades + 1]],
-                "tickCount": 8,
-            }
-    else:
+def _placing(axis: Scale, first: float, last: float) -> Callable[[float], float]:
+    """Return the map from the units of an axis to pixels."""
+    of = math.log10 if axis.is_log else float
+    begin, end = map(of, axis.ends)
+    return lambda value: first + (of(value) - begin) / (end - begin or 1) * (last - first)
+
+
+def _is_long(axis: Scale, pixels: float) -> bool:
+    labels = [short(label) for label in axis.labels or ()]
+    return len(labels) * (room_of(labels) + 8) > pixels and not all(label.isdecimal() for label in labels)
+
+
+def _labelled(axis: Scale, pixels: float, *, is_upright: bool) -> list[tuple[float, str]]:
+    """Return the places of an axis that have a label, and the labels, as many as have room."""
+    if axis.labels is not None:
         labels = [short(label) for label in axis.labels]
-        is_long = len(labels) * (room_of(labels) + 8) > pixels and not all(label.isdecimal() for label in labels)
-        room = 16 if is_long or name == "y" else room_of(labels) + 8
+        room = 16 if is_upright or _is_long(axis, pixels) else room_of(labels) + 8
         every = next(of for of in _STEPS if len(labels) * room <= of * pixels)
-        shown |= {"values": [*range(0, len(labels), every)], "labelAngle": 270 if is_long and name == "x" else 0}
-        shown |= {"minExtent": room_of(labels) + 8} if is_long or name == "y" else {}
-        shown["labelExpr"] = f"{json.dumps(labels, ensure_ascii=False)}[datum.value]"
-    shown |= {"title": None} if not is_first else {"titleAnchor": "middle", "titleLimit": 0}
-    scale = {"type": "log" if axis.is_log else "linear", "domain": list(axis.ends), "zero": False}
-    nice = axis.labels is None and not axis.is_log
-    return {"field": name, "type": "quantitative", "scale": scale | {"nice": nice}, "axis": shown}
+        return [(float(at), labels[at]) for at in range(0, len(labels), every)]
+    low, high = axis.ends
+    if not axis.is_log:
+        return [(value, _number(value)) for value in _rounds(low, high, 6)]
+    first, last = round(math.log10(low)), round(math.log10(high))
+    leads = (1, 2, 5) if last - first <= 2 else (1,)
+    powers = [round(of) for of in _rounds(first, last, min(last - first, 8))]
+    values = [float(f"{lead}e{power}") for power in powers for lead in leads]
+    return [(value, _number(value)) for value in values if value <= high]
+
+
+def _number(value: float) -> str:
+    """Return a number at an axis: with few digits, and from a hundred thousand on with a letter or a power of ten."""
+    size = abs(value)
+    for power, letter in ((12, "T"), (9, "G"), (6, "M"), (3, "k")):
+        if 1e5 <= size < 1e15 and size >= 10**power:
+            text = f"{size / 10**power:.4g}{letter}"
+            break
+    else:
+        text = f"{size:,.10g}" if 1 <= size < 1e15 else f"{size:g}"
+    return f"−{text}" if value < 0 else text
+
+
+def _beside(axis: Scale, pixels: float) -> float:
+    """Return the room that labels and title of a vertical axis take."""
+    labels = room_of(label for _, label in _labelled(axis, pixels, is_upright=True)) + 8
+    return (max(labels, _NUMBERS) if axis.labels is None else labels) + (_LINE + 4 if axis.title else 4)
+
+
+def _axes(x: Scale, y: Scale, width: float, high: float, *, is_first: bool) -> tuple[list[str], float]:
+    """Return grid, ticks, labels and titles of the axes of a panel, and how far they reach below it."""
+    place_x, place_y = _placing(x, 0, width), _placing(y, high, 0)
+    grid, rest, is_long = list[str](), list[str](), x.labels is not None and _is_long(x, width)
+    across = _labelled(x, width, is_upright=False)
+    for at, label in ((place_x(value), label) for value, label in across):
+        grid.append(_line(at, 0, at, high, **_LIGHT))
+        rest.append(_line(at, high, at, high + 5, stroke=INK))
+        rest.append(_text(label, at + 4 if is_long else at, high + (8 if is_long else 17), turned=is_long))
+    for at, label in ((place_y(value), label) for value, label in _labelled(y, high, is_upright=True)):
+        grid.append(_line(0, at, width, at, **_LIGHT))
+        rest += [_line(-5, at, 0, at, stroke=INK), _text(label, -8, at + 4, text_anchor="end")] if is_first else []
+    ends = [_line(0, high, width, high, stroke=INK), _line(0, 0, 0, high, stroke=INK)]
+    below = (room_of(label for _, label in across) + 8 if is_long else _LINE) + 6
+    rest.append(_text(x.title, width / 2, high + below + 12))
+    rest += [_text(y.title, 14 - _beside(y, high), high / 2, turned=True, text_anchor="middle")] if is_first else []
+    return [*grid, *(f'<g class="role-axis-domain">{end}</g>' for end in ends), *rest], below + (
+        _LINE if x.title else 0
+    )
+
+
+def _drawn(
+    layer: Layer,
+    named: Mapping[str, Row],
+    placing: tuple[Callable[[float], float], Callable[[float], float]],
+    size: tuple[float, float],
+) -> list[str]:
+    """Return the marks of a layer in the pixels of its panel."""
+    whole = dict(zip(("width", "height"), size, strict=True))
+
+    def place(row: Row, name: str) -> float:
+        value = layer.at.get(name)
+        if value is None:
+            return placing["xy".index(name[0])](row[name])
+        return whole[value] if isinstance(value, str) else value
+
+    def ends(row: Row) -> tuple[float, float, float, float]:
+        second = (name if name in row or name in layer.at else name[0] for name in ("x2", "y2"))
+        return place(row, "x"), place(row, "y"), *(place(row, name) for name in second)  # type: ignore[return-value]
+
+    if layer.kind in {"line", "area"}:
+        return _connected(layer, named, place)
+    drawn = []
+    for row in layer.rows:
+        known: Row = named.get(row.get("of", ""), {})
+        colour: str = row.get("c") or known.get("c", INK)
+        if layer.kind == "rect":
+            x1, y1, x2, y2 = ends(row)
+            path = f"M{_short(x1)},{_short(y1)}H{_short(x2)}V{_short(y2)}H{_short(x1)}Z"
+            drawn.append(f'<path d="{path}"{_attributes({"fill": colour} | layer.look)}/>')
+        elif layer.kind == "rule":
+            drawn.append(_line(*ends(row), **({"stroke": colour} | layer.look)))
+        elif layer.kind == "text":
+            drawn.append(_text(row["t"], place(row, "x"), place(row, "y"), **({"fill": colour} | layer.look)))
+        elif row["y"] is not None:
+            drawn.append(_symbol(place(row, "x"), place(row, "y"), str(known.get("s", _CIRCLE)), colour, 2.7))
+    return drawn
+
+
+def _connected(layer: Layer, named: Mapping[str, Row], place: Callable[[Row, str], float]) -> list[str]:
+    """Return the lines or the areas of a layer, one for each name and part."""
+    groups: dict[tuple[Any, Any], list[Row]] = {}
+    for row in layer.rows:
+        groups.setdefault((row.get("of"), row.get("part")), []).append(row)
+    drawn = []
+    for (name, _), rows in groups.items():
+        known: Row = named.get(name, {})
+        if layer.kind == "area":
+            outline = [(place(row, "x"), place(row, "y")) for row in rows] + [
+                (place(row, "x"), place(row, "y2")) for row in rows[::-1]
+            ]
+            path = "L".join(f"{_short(x)},{_short(y)}" for x, y in outline)
+            drawn.append(f'<path d="M{path}Z"{_attributes({"fill": known.get("c", INK)} | layer.look)}/>')
+            continue
+        path, pen = "", "M"
+        for row in rows:
+            if row["y"] is None:
+                pen = "M"
+            else:
+                path, pen = f"{path}{pen}{_short(place(row, 'x'))},{_short(place(row, 'y'))}", "L"
+        look = {"stroke": known.get("c", INK), "fill": "none", "stroke_width": 1.5}
+        dash = {"stroke_dasharray": known["d"]} if "d" in known else {}
+        drawn += [f'<path d="{path}"{_attributes(look | dash | layer.look)}/>'] if path else []
+    return drawn
+
+
+def _key(named: Sequence[tuple[str, Row]], columns: int, left: float) -> list[str]:
+    """Return what the looks of marks mean, above the panels."""
+    wide, entries = room_of(name for name, _ in named) + 50, list[str]()
+    for number, (name, look) in enumerate(named):
+        x, y = left + number % columns * wide, number // columns * _LINE + 10
+        entries.append(_symbol(x + 6, y, look.get("s", "M-1.2,-1.2L1.2,-1.2L1.2,1.2L-1.2,1.2Z"), look.get("c", INK), 4))
+        entries.append(_text(name, x + 16, y + 4, text_anchor="start"))
+    return ['<g class="role-legend-entry">', *entries, "</g>"] if entries else []
+
+
+def _symbol(x: float, y: float, shape: str, colour: str, size: float) -> str:
+    at = f"scale({size}) translate({_short(x / size)},{_short(y / size)})"
+    return f'<path transform="{at}" d="{shape}" fill="{colour}"/>'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, **look: Any) -> str:
+    ends = {"x1": _short(x1), "y1": _short(y1), "x2": _short(x2), "y2": _short(y2)}
+    return f"<line{_attributes(ends | look)}/>"
+
+
+def _text(text: str, x: float, y: float, *, turned: bool = False, dx: float = 0, dy: float = 0, **look: Any) -> str:
+    """Return a text; one that is turned is read upwards, and ends at its place."""
+    if not text:
+        return ""
+    at = f"translate({_short(x + dx)},{_short(y + dy)}){' rotate(-90)' if turned else ''}"
+    plain = {
+        "font_family": "system-ui, sans-serif",
+        "font_size": 12,
+        "fill": INK,
+        "text_anchor": "end" if turned else "middle",
+    }
+    return f'<text transform="{at}"{_attributes(plain | look)}>{escape(text)}</text>'
+
+
+def _attributes(look: Mapping[str, Any]) -> str:
+    texts = {name: " ".join(map(str, of)) if isinstance(of, tuple) else of for name, of in look.items()}
+    return "".join(f' {name.replace("_", "-")}="{escape(str(of))}"' for name, of in texts.items())
+
+
+def _short(value: float) -> str:
+    """Return pixels with at most two digits after the point."""
+    return f"{value:.2f}".rstrip("0").rstrip(".") if round(value, 2) else "0"

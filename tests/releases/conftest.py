@@ -13,6 +13,5 @@ def _short_pages(request):
         if not getattr(request.module, "WITH_PAGES", False):
             patch.setattr(tasks.folder.publish.task, "report", lambda *_: "report")
             patch.setattr(tasks.folder.publish.task, "explorer", lambda _: "explorer")
-            patch.setattr(tasks.folder.publish.task, "warm_up", lambda: None)
             patch.setattr(flows.answers.verify, "explorer_failures", lambda _: [])
         yield

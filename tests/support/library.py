@@ -91,7 +91,7 @@ _VIEWS = {
 _OF_HOMES = {"listed homes": LISTED, "homes by tenure": TENURE}
 # of trips by mode, at four hours, in the order and with the views that Trellis chooses
 MODES = ["bike", "bus", "car/x"]
-_PAGES = {name: getattr(tasks.folder.publish.task, name) for name in ("report", "explorer", "warm_up")}
+_PAGES = {name: getattr(tasks.folder.publish.task, name) for name in ("report", "explorer")}
 
 
 @dataclass(frozen=True)

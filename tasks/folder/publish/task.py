@@ -40,7 +40,6 @@ from tasks.pages.explorer.page import EXPLORER, explorer
 from tasks.pages.facts import Collector
 from tasks.pages.report import report
 from tasks.pages.statements import formulas_in, readme, workbook_words
-from tasks.pages.svg import warm_up
 from tasks.released.families import estimate_of
 from tasks.released.query.overview import ends_of_groups, ranges_of_areas
 from tasks.released.sources.folder import PublishedFolder
@@ -95,7 +94,6 @@ def publish(release_id: str) -> bool:
             def begin_storing(level: int) -> None:
                 stored.append(storing.submit(_store_rows, release, beside, level))
 
-            drawing = threads.submit(warm_up)
             written = _write_counts(beside, job_of(record), collector, begin_storing, csv=csv, noisy=noisy)
             in_csv = threads.submit(written.write_csv)
             manifest = _write_manifest(beside, record, written, listed, ledger, csv=csv, noisy=noisy)
@@ -104,7 +102,6 @@ def publish(release_id: str) -> bool:
             exploring = threads.submit(explorer, PublishedFolder(beside, manifest))
             how_counted = release.terms.how_counted
             (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
-            drawing.result()
             asked = estimate_of(FolderSource(PublishedFolder(beside, manifest)))
             facts = collector.facts(partial(ranges_of_areas, asked), partial(ends_of_groups, asked))
             page = report(manifest, facts, checks, how_counted, formulas)

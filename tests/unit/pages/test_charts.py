@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tasks.pages.charts import histograms_picture, matrix_picture, noise_picture, series_picture, sizes_picture
 from tasks.pages.facts import CLASS_NAMES, Matrix, OrderedCounts
-from tasks.pages.svg import STYLES, chart, levels_axis, linear_axis, lines, log_axis, style, warm_up
+from tasks.pages.svg import STYLES, chart, levels_axis, linear_axis, lines, log_axis, style
 from tasks.released.query.summaries import Histogram, Histograms
 from tasks.words.areas import Names
 from tests.support.facts import facts_of, manifest_of, terms_of, tree_of_features, tree_of_trips
@@ -101,8 +101,7 @@ def test_a_chart_is_part_of_its_page():
 
 
 def test_a_chart_is_the_same_whoever_draws_it():
-    """From several threads at once, and again, the same input has the same bytes; a chart of nothing may come first."""
-    warm_up()
+    """From several threads at once, and again, the same input has the same bytes."""
     drawn = [matrix_of([[number, 70], [5, -3]], below=9) for number in (40, 50)] * 4
     with ThreadPoolExecutor(4) as threads:
         texts = list(threads.map(lambda matrix: matrix_picture(matrix, NAMELESS), drawn))
