@@ -8,6 +8,7 @@
 The functions live in `flows.api`, which is imported when the first of them is used.
 """
 
+import gc
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -47,6 +48,7 @@ def _command() -> None:
     """Run the command line, `trellis`."""
     if foreign := _foreign_package():
         sys.exit(foreign)
+    gc.set_threshold(50_000)  # most of what a command makes are its modules, and they stay
     import_module("flows.cli.main").run()
 
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
-from flows.planning.guarantee import PRIVACY_MAP
 from storage.releases.terms import SURVIVORS
 from storage.tables import SIZE
-from tasks.accounting.accountants import ACCOUNTANTS, delta_left
+from tasks.accounting.accountants import ACCOUNTANTS, PRIVACY_MAP, delta_left
 from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import (
     SUBSTITUTION,

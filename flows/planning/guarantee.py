@@ -17,7 +17,7 @@ from storage.errors import SpecError, StoreError
 from storage.ledger.accounts import Charge
 from storage.machine.files import beside
 from storage.machine.home import place_of_home
-from tasks.accounting.accountants import ACCOUNTANTS, Accountant, delta_left, least_with_tau
+from tasks.accounting.accountants import ACCOUNTANTS, PRIVACY_MAP, Accountant, delta_left, least_with_tau
 from tasks.accounting.allocation import Measurement, cost_of, rho_of, tau_of
 from tasks.accounting.conversions import float_above, float_below, zcdp_epsilon
 from tasks.accounting.pld import check_pld, check_pld_within, remember_deltas, remembered_deltas
@@ -30,8 +30,6 @@ from tasks.laws.named import GAUSSIAN_OVER_DAYS, LAWS
 DELTAS = "deltas.json"  # in TRELLIS_HOME; it may be deleted
 
 _MOST = 4096  # of the last ones
-
-PRIVACY_MAP = "privacy_map"  # the accountant of a mechanism that is charged the (ε, δ) of its own privacy map
 
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.25)  # a plan shows δ at these multiples of ε
 

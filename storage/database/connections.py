@@ -10,15 +10,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock, Timer
-
-import duckdb
+from typing import TYPE_CHECKING, Any
 
 from storage.database.schema import STEPS
 from storage.errors import StoreError, disk_fault
 from storage.machine.files import replace
 from storage.machine.home import STORE, home, subfolder
 
-Connection = duckdb.DuckDBPyConnection
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    Connection = DuckDBPyConnection
+else:
+    Connection = Any  # DuckDB is imported where a file is opened: what reads published folders opens none
 
 _SAY_WHO_HOLDS_IT_AFTER = 10.0  # seconds
 _GIVE_UP_AFTER = 120.0  # seconds
@@ -78,6 +82,8 @@ def store() -> Iterator[Connection]:
         StoreError: the store cannot be opened or has disappeared, another process keeps it open, a newer version of Trellis
             wrote it, or its disk is full or read-only.
     """
+    import duckdb
+
     path = home() / STORE
     if path in _SEEN and not path.exists():
         raise StoreError(
@@ -229,6 +235,8 @@ def transaction(con: Connection) -> Iterator[Connection]:
 
 @contextmanager
 def _all_or_nothing(con: Connection) -> Iterator[None]:
+    import duckdb
+
     con.execute("BEGIN")
     try:
         yield
@@ -240,6 +248,8 @@ def _all_or_nothing(con: Connection) -> Iterator[None]:
 
 
 def _open_when_free(path: Path, spill: Path, read_only: bool) -> Connection:
+    import duckdb
+
     settings: dict[str, str | bool | int | float | list[str]] = {
         "temp_directory": str(spill),
         "allow_community_extensions": False,
@@ -279,6 +289,8 @@ def _migrate(con: Connection) -> None:
 
     A new store takes all steps in one transaction: had it only some, whoever opens it next would copy it.
     """
+    import duckdb
+
     try:
         version = con.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchall()[0][0]
     except duckdb.CatalogException:

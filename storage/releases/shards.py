@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import duckdb
-
 from storage.database.connections import Connection
 from storage.errors import SealedAlready, StoreError
 from storage.machine.clock import utc_now
@@ -91,6 +89,8 @@ def add_shard(con: Connection, release_id: str, shard: Shard) -> None:
     Raises:
         SealedAlready: this level of this branch has noisy counts.
     """
+    import duckdb
+
     row = [release_id, shard.kind, *shard.place, shard.sha256, shard.rows, shard.cells_below, shard.turn, utc_now()]
     again = "" if shard.kind == "noisy" else "OR REPLACE "
     try:

@@ -24,6 +24,8 @@ from tasks.accounting.conversions import (
 )
 from tasks.accounting.pld import pld_delta, pld_epsilon, pld_holds, pld_rho
 
+PRIVACY_MAP = "privacy_map"  # in place of an accountant: a mechanism that is charged the (ε, δ) of its own privacy map
+
 _LARGEST_EXPONENT = 700.0  # with a larger ε, (1 + e^ε) τ of any inexact sampler exceeds every δ
 
 

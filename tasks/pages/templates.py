@@ -6,14 +6,18 @@ sentences about a release: pages, Markdown and plain lines. What differs between
 
 import hashlib
 import re
+import sys
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from textwrap import fill
 from types import MappingProxyType
 from typing import Any, Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.bccache import Bucket, FileSystemBytecodeCache
 from markupsafe import Markup
 
 from tasks.words import levels, numbers, protection
@@ -99,10 +103,23 @@ _GLOBALS: Mapping[str, Callable[..., Any]] = {
 }
 
 
+class _Compiled(FileSystemBytecodeCache):
+    """Templates as Python code, kept beside them as Python keeps its modules; where nothing can be written, they are compiled in each process."""
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep a template, but where Python would keep no module."""
+        if not sys.dont_write_bytecode:
+            with suppress(OSError):
+                Path(self.directory).mkdir(exist_ok=True)
+                super().dump_bytecode(bucket)
+
+
 @cache
 def _environment(medium: Medium) -> Environment:
     environment = Environment(
         loader=PackageLoader("tasks.pages"),
+        bytecode_cache=_Compiled(str(Path(__file__).parent / "templates" / "__pycache__"), f"{medium}_%s.cache"),
+        optimized=False,  # so that what is kept depends on the template alone, and not on what its filters return
         autoescape=medium == "page",  # noqa: S701 (the other media are no HTML)
         undefined=StrictUndefined,
         trim_blocks=True,

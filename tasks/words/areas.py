@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import shapely
 from numpy.typing import NDArray
 
 from tasks.words.spelling import plain
@@ -120,6 +119,8 @@ class Shapes(AreaTables):
         Args:
             tolerance: the side of a square, degrees: corners that span less than its area go away; 0 keeps all.
         """
+        import shapely
+
         shapes = self._shapes(axis, level)
         if not tolerance:
             return list(shapes)
@@ -130,11 +131,15 @@ class Shapes(AreaTables):
 
     def points(self, axis: str, level: int) -> NDArray[np.float64]:
         """Return a point inside each area of an axis level, longitude and latitude, in the order of `paths`; shape (areas, 2)."""
+        import shapely
+
         inside = shapely.point_on_surface(self._shapes(axis, level))
         points: NDArray[np.float64] = np.round(shapely.get_coordinates(inside), 6)
         return points
 
     def _shapes(self, axis: str, level: int) -> NDArray[np.object_]:
+        import shapely
+
         shapes: NDArray[np.object_] = shapely.from_wkb(self.tables[axis, level][GEOMETRY].to_numpy())
         return shapes
 
@@ -145,6 +150,8 @@ def geo_metadata(column: str, wkb: Sequence[bytes]) -> dict[bytes, bytes]:
     Args:
         wkb: the shapes, at least one: polygons or several, with outer rings counterclockwise.
     """
+    import shapely
+
     shapes = shapely.from_wkb(np.array(wkb, dtype=object))
     about = {
         "encoding": "WKB",

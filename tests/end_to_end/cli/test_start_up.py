@@ -20,8 +20,8 @@ UNUSED = [  # what else a command does not import
     (["releases"], NOT_FOR_A_LOOK),
     (["show", "{id}"], NOT_FOR_A_LOOK),
     (["check", "{spec}"], {"scipy.optimize._optimize", "opendp.prelude"}),
-    (["query", "{folder}"], {"opendp", "scipy.special._ufuncs"}),
-    (["verify", "{folder}"], {"opendp.prelude"}),
+    (["query", "{folder}"], {"duckdb", "opendp", "scipy.special._ufuncs", "shapely"}),
+    (["verify", "{folder}"], {"duckdb", "opendp.prelude", "flows.specification.keys"}),
 ]  # fmt: skip
 
 
