@@ -31,11 +31,12 @@ _BEING_MADE = 2.0
 _TRY_EVERY = 0.05  # seconds, while another process has the file open
 
 # To open a file takes DuckDB twenty milliseconds, more than most of what is done with it, and with the tables of 500 releases a third of a
-# second. So the store of a command that makes a release stays open after its last user. Other processes get their turn: one that waits says so
-# in a file beside the store, and then, or where it was open for long, it is closed as soon as nobody uses it, and stays closed for longer than
-# they wait between two tries. A vault that is only read has nobody who waits.
-_LINGER = 2.0  # seconds
-_WHILE = 10.0  # seconds
+# second. So the store of a command that makes a release stays open for a moment after its last user. Other processes get their turn: what was
+# open for a while is closed at once when nobody uses it, and stays closed for longer than they wait between two tries. Who waits says so in a
+# file beside the store; where nobody does, moment and while are longer. A vault that is only read has nobody who waits.
+_LINGER = 0.1  # seconds
+_WHILE = 0.5  # seconds
+_ALONE = 20.0  # times as long
 _WANTED = 1.0  # seconds, for which what a process says holds
 _TURN = 1.2 * _TRY_EVERY  # seconds
 
@@ -136,8 +137,9 @@ def connect(path: Path, *, spill: Path, read_only: bool = False, lingers: bool =
             shared.left = time.monotonic()
             if not shared.users and not (lingers and _lingering):
                 _close(path, shared)
-            elif not shared.users and not read_only and (shared.left - shared.opened > _WHILE or _is_wanted(path)):
-                _give_turn(path, shared)
+            elif not shared.users and not read_only and shared.left - shared.opened > _WHILE * _patience(path):
+                _close(path, shared)
+                _FREED[path] = time.monotonic()
             elif not shared.users and shared.timer is None:
                 _close_later(path, shared)
 
@@ -169,17 +171,12 @@ def _wanted(path: Path) -> Path:
     return path.with_name(path.name + ".wanted")
 
 
-def _is_wanted(path: Path) -> bool:
-    """Return whether another process has just said that it waits for a file."""
+def _patience(path: Path) -> float:
+    """Return 1 where another process has just said that it waits for a file, and otherwise how many times as long it stays open."""
     try:
-        return time.time() - _wanted(path).stat().st_mtime < _WANTED
+        return 1.0 if time.time() - _wanted(path).stat().st_mtime < _WANTED else _ALONE
     except OSError:
-        return False
-
-
-def _give_turn(path: Path, shared: _Shared) -> None:
-    _close(path, shared)
-    _FREED[path] = time.monotonic()
+        return _ALONE
 
 
 def _close_later(path: Path, shared: _Shared) -> None:
@@ -189,14 +186,12 @@ def _close_later(path: Path, shared: _Shared) -> None:
 
 
 def _close_if_unused(path: Path, shared: _Shared) -> None:
-    """Close a file that nobody has used for a moment, or that another process waits for; otherwise come back."""
+    """Close a file that nobody has used for a moment; come back where somebody has, or nobody waits for it."""
     with _SHARING:
         shared.timer = None
         if _OPEN.get(path) is not shared or shared.users:
             return
-        if _is_wanted(path) and not shared.read_only:
-            _give_turn(path, shared)
-        elif shared.left + _LINGER > time.monotonic():
+        if shared.left + _LINGER * _patience(path) > time.monotonic():
             _close_later(path, shared)
         else:
             _close(path, shared)

@@ -410,38 +410,25 @@ def books_of(*events):
     return books
 
 
-def spoil(old, new):
-    """Return what replaces bytes of the checkpoint."""
-    return lambda _, path: path.write_bytes(path.read_bytes().replace(old, new))
-
-
-def forge(*_):
-    """Write a checkpoint of nothing with the key of the store."""
-    write_checkpoint(replace(read_checkpoint(), books=Books()))
-
-
-EDITED = "UPDATE ledger SET event = replace(event, '\"one job\"', '\"no job\"') WHERE position = 0"
-LIES = {  # and whether the audit names the checkpoint
-    "edited": (spoil(b'"1/9"', b'"1/99"'), True),
-    "cut": (spoil(b"}", b""), True),
-    "forged": (forge, True),
-    "of other events": (lambda con, _: con.execute(EDITED), False),
+LIES = {
+    "edited": lambda _, path: path.write_bytes(path.read_bytes().replace(b'"1/9"', b'"1/99"')),
+    "forged": lambda *_: write_checkpoint(replace(read_checkpoint(), books=Books())),
+    "of other events": lambda con, _: con.execute("UPDATE ledger SET event = replace(event, 'one job', 'no job')"),
 }
 
 
-@pytest.mark.parametrize(("lie", "by_audit"), LIES.values(), ids=LIES)
-def test_a_checkpoint_that_lies_is_found(con, monkeypatch, lie, by_audit):
-    """It is used as it was written, and after the events that it was written after; the audit finds even one that was written with the key."""
+@pytest.mark.parametrize("name", LIES)
+def test_a_checkpoint_that_lies_is_found(con, monkeypatch, name):
+    """It is used as it was written, after the events that it was written after; the audit finds even one that has the key."""
     monkeypatch.setattr(events, "CHECKPOINT_EVERY", 1)
     reserve_at_once(con, "one", asked_of(cap=cap_at(4.0)), [Fraction(1, 9)])
     books = read_books(con)
     monkeypatch.setattr(events, "_kept", NOTHING)
-    assert (usable_checkpoint(con).books, usable_checkpoint(con).length) == (books, len(rows_of(con)))
-    lie(con, home() / CHECKPOINT)
-    assert (usable_checkpoint(con) is NOTHING) == (lie is not forge)
-    assert ("checkpoint" in {finding.event for finding in audit_answer().findings}) == by_audit
-    if lie is not forge:
-        assert read_books(con).accounts == books_of(*events_of(con)).accounts
+    assert usable_checkpoint(con).books == books
+    LIES[name](con, home() / CHECKPOINT)
+    assert (usable_checkpoint(con) is NOTHING) == (name != "forged")
+    assert ("checkpoint" in {finding.event for finding in audit_answer().findings}) == (name != "of other events")
+    assert name == "forged" or read_books(con).accounts == books_of(*events_of(con)).accounts
 
 
 STANDING = {"epsilon": 0.0, "left_rho": "0", "left_epsilon": 0.0}

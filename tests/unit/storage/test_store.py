@@ -183,22 +183,18 @@ def test_the_store_lingers_for_a_moment(monkeypatch):
         assert is_open(path)
     assert not is_open(path)
     assert set(threading.enumerate()) <= threads
-    with lingering():  # who waits is let in, in the midst of a moment, and the next time at once
+    monkeypatch.setattr(connections, "_LINGER", 0.1)
+    monkeypatch.setattr(connections, "_ALONE", 6000.0)
+    wanted, patience = path.with_name("store.duckdb.wanted"), time.monotonic() + 20
+    with lingering():  # who waits is let in, before the long moment of who is alone ends
         with store():
             pass
-        wanted = path.with_name("store.duckdb.wanted")
-        wanted.touch()
         while is_open(path):
             assert time.monotonic() < patience
-            time.sleep(0.01)
+            wanted.touch()
+        monkeypatch.setattr(connections, "_WHILE", 0.0)
         with store():
             assert not wanted.exists()
-            wanted.touch()
-        assert not is_open(path)
-    monkeypatch.setattr(connections, "_WHILE", 0.0)
-    with lingering():
-        with store():
-            pass
         left = time.monotonic()
         assert not is_open(path)
         with store():
