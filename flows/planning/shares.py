@@ -24,6 +24,8 @@ from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View, every_level
 from tasks.uncertainty.bounds import CONFIDENCE
 
+_LEAST = Fraction(1, 4)
+
 
 def scheme_of(
     keys: PrivacyKeys,
@@ -94,8 +96,8 @@ def _shares_of_scheme(scheme: Scheme, by_rule: Mapping[int, Fraction] | None = N
         exact = "it holds everything in one cell, which is published exactly"
         held = "release.views: margins leaves it out, since it has the cells of the total, the leaves or a finer level"
         raise wrong_key("privacy.split", f"must not name {name}: {exact if name in scheme.names.values() else held}.")
-    most = max(1, len(views), len(levels) if scheme.mechanism.follows_priors else 0)
-    of_tree = _decimal(weights[rest]) if rest in weights else Fraction(1 if rest == LEAVES else most * 4)
+    most = max(Fraction(1), Fraction(len(views)), len(levels) * _beside_priors(scheme))
+    of_tree = _decimal(weights[rest]) if rest in weights else 1 if rest == LEAVES else most * 4
     if rest == LEAVES and not isinstance(split, dict | str):
         raise wrong_key(
             "privacy.split", f"must be uniform, {{view: weight}} or minimise with mechanism {scheme.mechanism.name}."
@@ -106,6 +108,16 @@ def _shares_of_scheme(scheme: Scheme, by_rule: Mapping[int, Fraction] | None = N
         within = _shares(scheme.keys, len(levels)) if not isinstance(split, dict) else uniform(len(levels))
     of_number = dict(zip(levels, (share * of_tree for share in within), strict=True))
     return shares_of([(of_number | views)[number] for number in measured])
+
+
+def _beside_priors(scheme: Scheme) -> Fraction:
+    """Return the weight of a level, in fours of a view's, where priors count the leaves: below ε = 1 as much less as ε is, to a quarter; else 0.
+
+    The smaller ε is, the more the counts of leaves follow from totals, and the less from what is measured of them.
+    """
+    if not scheme.mechanism.follows_priors:
+        return Fraction(0)
+    return Fraction(1) if scheme.keys.epsilon is None else min(Fraction(1), max(_LEAST, _decimal(scheme.keys.epsilon)))
 
 
 def _weight_as_view(scheme: Scheme, number: int, weights: Mapping[str, float], rest: str) -> Fraction | None:

@@ -17,32 +17,6 @@ from tasks.optimize.reconcile import NodeEstimates
 from tasks.tree.axis import BoolArray, FloatArray, IntArray
 
 
-def shrunk_totals(values: FloatArray, variances: FloatArray, first_child: IntArray) -> FloatArray:
-    r"""Return the totals of areas, moved towards the mean of their siblings by the part of their spread that noise explains.
-
-    .. math:: M_a = \max\Bigl(0, \bar{s} + \lambda (s_a - \bar{s})\Bigr), \qquad
-        \lambda = \max\Bigl(0, 1 - \frac{\sum_a v_a (1 - 1 / b)}{\sum_a (s_a - \bar{s})^2}\Bigr)
-
-    λ is the same for all areas of a level; b is how many siblings there are.
-
-    Args:
-        values: s, of the areas of one level of an axis, float64, shape (areas,), records.
-        variances: v, of the same areas, float64, shape (areas,), records squared.
-        first_child: shape (areas above + 1,), int64: where the children of each area above begin.
-    Returns:
-        float64, shape (areas,), records, >= 0.
-    Source:
-        James and Stein (1961), with the variance of the areas estimated from all of them together.
-    """
-    children = np.diff(first_child)
-    mean = np.repeat(np.add.reduceat(values, first_child[:-1]) / children, children)
-    apart = values - mean
-    noise = float((variances * (1 - 1 / np.repeat(children, children))).sum())
-    spread = float((apart**2).sum())
-    part = max(0.0, 1 - noise / spread) if spread else 0.0
-    return np.maximum(0.0, mean + part * apart)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Families:
     """Some families that have a total to share out and two cells at least: siblings, given what they add up to.
@@ -145,12 +119,20 @@ _LEAST_GAIN = (
 _STEP_OF_WEIGHTS = 2.0**-20  # to which weights are rounded, so that they are the same whatever their last bits
 _ROUNDS, _LEAST_WEIGHT = 200, 2e-5  # of EM; what is added to each weight in each round
 _OF_ALL = 0.02  # the weight of the last component, to begin with
+_LEAST_LIKELY = 1e-300  # in place of 0
+
+
+def _lognormal(multiples: FloatArray, spread: float) -> FloatArray:
+    """Return weights of multiples that are lognormal with mean 1, shape (multiples,)."""
+    weights = np.exp(-(((np.log(multiples) + spread**2 / 2) / spread) ** 2) / 2)
+    of_all: FloatArray = weights / weights.sum()
+    return of_all
 
 
 def _beginning(nothing: float, spread: float) -> FloatArray:
     """Return weights to begin with, shape (2 + ratios,): multiples of m are lognormal, so that with nothing their mean is m."""
-    of_ratios = np.exp(-(((np.log(RATIOS * (1 - nothing)) + spread**2 / 2) / spread) ** 2) / 2)
-    return np.concatenate(([nothing], (1 - nothing - _OF_ALL) * of_ratios / of_ratios.sum(), [_OF_ALL]))
+    of_ratios = (1 - nothing - _OF_ALL) * _lognormal(RATIOS * (1 - nothing), spread)
+    return np.concatenate(([nothing], of_ratios, [_OF_ALL]))
 
 
 # half on nothing, and all multiples alike; or lognormal multiples. Those with more on nothing are never begun with: where they are the likeliest
@@ -300,13 +282,13 @@ def _merged(stratum: IntArray, stand_for: FloatArray) -> IntArray:
 
 
 def _log_likelihood(likelihood: FloatArray, weights: FloatArray, stand_for: FloatArray | float = 1.0) -> float:
-    return float((stand_for * np.log((likelihood * weights).sum(axis=1))).sum())
+    return float((stand_for * np.log(np.maximum((likelihood * weights).sum(axis=1), _LEAST_LIKELY))).sum())
 
 
-def _weights(likelihood: FloatArray, begin: FloatArray, stand_for: FloatArray) -> FloatArray:
-    """Return the weights of one stratum, shape (2 + ratios,), by EM from those to begin with."""
+def _weights(likelihood: FloatArray, begin: FloatArray, stand_for: FloatArray, rounds: int = _ROUNDS) -> FloatArray:
+    """Return the weights of components, shape (components,), by EM from those to begin with."""
     weights, of_cells = begin, stand_for / stand_for.sum()
-    for _ in range(_ROUNDS):  # by plain sums: a product of matrices depends on the threads that share it
+    for _ in range(rounds):  # by plain sums: a product of matrices depends on the threads that share it
         explained = of_cells / (likelihood * weights).sum(axis=1)
         weights = weights * (likelihood * explained[:, None]).sum(axis=0) + _LEAST_WEIGHT
         weights /= weights.sum()
@@ -320,6 +302,61 @@ def _likelihood(sample: Sample) -> FloatArray:
     means = np.concatenate((nothing, multiples, sample.totals[:, None]), axis=1)
     spreads = np.concatenate((nothing, SPREAD * multiples, nothing), axis=1)
     variances = sample.variances[:, None] + spreads**2
-    logarithms = -((sample.values[:, None] - means) ** 2) / (2 * variances) - np.log(variances) / 2
+    return _normal_likelihood(sample.values, means, variances)
+
+
+def _normal_likelihood(values: FloatArray, means: FloatArray, variances: FloatArray) -> FloatArray:
+    """Return how likely values are under normal components, up to a factor for each, shape (values, components)."""
+    logarithms = -((values[:, None] - means) ** 2) / (2 * variances) - np.log(variances) / 2
     likelihood: FloatArray = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
     return likelihood
+
+
+_MULTIPLES: FloatArray = np.geomspace(0.01, 100, 128)  # of the mean total of siblings
+_SPREAD_OF_TOTALS = 0.05  # of a component, relative to its mean
+_SPREADS = (0.05, 0.15, 0.4, 1.0, 1.6)  # lognormal ones, of which EM begins with the likeliest
+_ROUNDS_OF_TOTALS, _AREAS_FITTED, _AREAS_AT_ONCE = 20, 2**12, 2**14
+_STEP_OF_TOTALS = 2.0**-10  # records; to it totals are rounded, so that they are the same whatever their last bits
+
+
+def shrunk_totals(values: FloatArray, variances: FloatArray, first_child: IntArray) -> FloatArray:
+    r"""Return the totals of areas, drawn to what their siblings and other families of areas show to be likely.
+
+    .. math:: M_a = E[y_a \mid s_a], \qquad s_a \sim N(y_a, v_a), \qquad y_a \sim \sum_j w_j N(r_j \bar{s}, (0.05\, r_j \bar{s})^2)
+
+    with the mean of siblings :math:`\bar{s}`. Few areas have most of a table, so that a total far above the others is moved less
+    than one factor for all would move it. The weights are fitted to a level's areas, or to some of them at even distances.
+
+    Args:
+        values: s, of the areas of one level of an axis, float64, shape (areas,), records.
+        variances: v, of the same areas, float64, shape (areas,), records squared.
+        first_child: shape (areas above + 1,), int64: where the children of each area above begin.
+    Returns:
+        float64, shape (areas,), records, >= 0.
+    Source:
+        Robbins (1956): empirical Bayes.
+    """
+    children = np.diff(first_child)
+    means = np.maximum(np.add.reduceat(values, first_child[:-1]) / children, _LEAST_MEAN)
+    means, noise = np.repeat(means, children), np.maximum(variances, _LEAST_MEAN)
+
+    def components(some: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        of = means[some, None] * _MULTIPLES
+        return of, noise[some, None], (_SPREAD_OF_TOTALS * of) ** 2
+
+    def likelihood(some: IntArray) -> FloatArray:
+        of, own, spread = components(some)
+        return _normal_likelihood(values[some], of, own + spread)
+
+    every = np.arange(len(values))
+    of_some = likelihood(every[:: -(-len(every) // _AREAS_FITTED)])
+    begin = max((_lognormal(_MULTIPLES, spread) for spread in _SPREADS), key=lambda of: _log_likelihood(of_some, of))
+    weights = _weights(of_some, begin, np.ones(len(of_some)), _ROUNDS_OF_TOTALS)
+    totals = np.empty(len(values))
+    for start in range(0, len(every), _AREAS_AT_ONCE):
+        some = every[start : start + _AREAS_AT_ONCE]
+        of, own, spread = components(some)
+        posterior = likelihood(some) * weights
+        given = (values[some, None] * spread + of * own) / (own + spread)
+        totals[some] = (posterior * given).sum(axis=1) / posterior.sum(axis=1)
+    return np.maximum(0.0, np.rint(totals / _STEP_OF_TOTALS) * _STEP_OF_TOTALS)

@@ -5,12 +5,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tasks.optimize.prior import families_with
+from tasks.optimize.prior import families_with, shrunk_totals
 from tasks.optimize.reconcile import NodeEstimates, combined, root_total, summed_children
 from tasks.optimize.shrink import Shrink, counts_by_prior
 from tasks.optimize.shrink_statistics import hashed_names, level_prior, statistics_of
 from tasks.settle.margins import totals_of_axis
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.frontier import Frontier, expand, root_of
 from tasks.tree.order import Tree, innermost
 
@@ -58,6 +58,21 @@ def leaves_by_priors(tree: Tree, noisy: Noisy, finish: Shrink, margins: Mapping[
     counts = np.zeros(len(totals), dtype=np.int64)
     counts[places[-1]] = totals
     return counts
+
+
+def drawn_totals(tree: Tree, margins: Mapping[int, Noisy]) -> dict[int, dict[int, FloatArray]]:
+    """Return the totals of axes, drawn to what those of a level show to be likely, by axis and axis level, shape (areas,), records, >= 0.
+
+    Args:
+        margins: as in `leaves_by_priors`.
+    """
+    return {
+        axis: {
+            own: shrunk_totals(of.values, of.variances, tree.axes[axis].first_child[own - 1])
+            for own, of in totals_of_axis(tree.axes[axis], of_axis).items()
+        }
+        for axis, of_axis in margins.items()
+    }
 
 
 def _shared(

@@ -18,16 +18,26 @@ from tasks.settle.controlled import round_controlled
 from tasks.settle.margins import balanced, settle_axis, share_out, swapped
 from tasks.settle.newton_step import cells_factored
 from tasks.settle.overlapping import Grouping, settle_overlapping
-from tasks.settle.priors import Noisy, leaves_by_priors
+from tasks.settle.priors import drawn_totals, leaves_by_priors
 from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, joined
 from tasks.tree.job import Job
 from tasks.tree.keys import begins_run
-from tasks.tree.order import Tree
+from tasks.tree.order import Tree, innermost
 from tasks.tree.views import Partition, View, leading_levels
 
 # bytes: of each leaf, and of each grouping in which it lies; of each pair of cells in a dense matrix; of a mixed-integer program
 _OF_LEAF, _OF_LABEL, _OF_PAIR, _OF_PROGRAM = 400, 16, 24, 50_000_000
+
+_OF_ZEROS = (
+    100.0  # the weight of leaves that count 0 by priors, relative to 1/σ²: few of them are to have a record after all
+)
+# the least weight of the totals of a single axis beside priors, which know them already, relative to 1/σ²; and from how many σ on, in the
+# mean, they have all of it
+_OF_TOTALS, _CLEAR_TOTALS = 0.2, 10.0
+_OF_WITHIN = (
+    10.0  # the weight of what all records within one area come to, relative to the inverse variance of its noise
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +51,8 @@ class Together:
 
     Attributes:
         by_priors: how leaves are counted first by priors that are fitted to the levels of the tree; None where they are not. Then x of the leaves
-            are these counts, x of a level their sums, and all weights are 1/σ².
+            are these counts, x of a level their sums, and all weights are 1/σ². The totals of a single axis are drawn to one another first, and
+            weigh less where they are few σ.
 
     Source:
         Fioretto, Lee and Van Hentenryck (2018), with the weights :math:`1 / n_i`. With :math:`1 / \sigma_i^2`, the bias of
@@ -98,41 +109,68 @@ def _as_measured(job: Job, labels: Mapping[int, NDArray[np.int32]]) -> tuple[Flo
 
 def _by_priors(
     job: Job, labels: Mapping[int, NDArray[np.int32]], finish: Shrink
-) -> tuple[FloatArray, float, list[Grouping]]:
-    """Return the same where leaves are counted by priors first: these counts, their weight, their sums by level, and the noisy counts of views."""
+) -> tuple[FloatArray, FloatArray, list[Grouping]]:
+    """Return the same where leaves are counted by priors first: these counts, their weight, their sums by level, and what is known of views."""
     finest = job.record.finest
     noises = {number: noise_of(job.record.release.parts[number]) for number in (*labels, finest)}
     variances = {number: noise.variance if noise else 0.0 for number, noise in noises.items()}
-    noisy = {level: (job.all_noisy(level), variances[level]) for level in noises if level <= finest}
-    leaves = leaves_by_priors(job.tree, noisy, finish, _margins(job, variances))
+    noisy = {number: (job.all_noisy(number), variance) for number, variance in variances.items()}
+    places = {number: place for number in labels if (place := _place_on_axis(job, number))}
+    margins = dict[int, dict[int, tuple[IntArray, float]]]()
+    for number, (axis, own) in places.items():
+        margins.setdefault(axis, {})[own] = noisy[number]
+    totals = drawn_totals(job.tree, margins)
+    levels = {level: of for level, of in noisy.items() if level <= finest}
+    leaves = leaves_by_priors(job.tree, levels, finish, margins)
     groupings = []
     for number, cell in labels.items():
-        sums = np.bincount(cell, leaves, len(noisy[number][0])) if number <= finest else job.all_noisy(number)
-        weight = 1 / variances[number] if variances[number] else np.inf
-        groupings.append(Grouping(cell, sums.astype(np.float64), weight))
-    return leaves.astype(np.float64), 1 / variances[finest], groupings
+        counts, variance = noisy[number]
+        values, weight = counts.astype(np.float64), 1 / variance if variance else np.inf
+        if number <= finest:
+            values = np.bincount(cell, leaves, len(counts)).astype(np.float64)
+        elif number in places:
+            axis, own = places[number]
+            values = totals[axis][own]
+            weight *= np.clip(values.mean() / (_CLEAR_TOTALS * math.sqrt(variance)), _OF_TOTALS, 1.0)
+        groupings.append(Grouping(cell, values, weight))
+    groupings += _within_areas(job, leaves, *noisy[finest])
+    weights = np.where(leaves > 0, 1, _OF_ZEROS) / variances[finest]
+    return leaves.astype(np.float64), weights, groupings
 
 
-def _margins(job: Job, variances: Mapping[int, float]) -> Mapping[int, Noisy]:
-    """Return what is measured of the totals of single axes beside the tree, by axis and axis level, given σ² of levels and views."""
-    margins = dict[int, dict[int, tuple[IntArray, float]]]()
-    for number, variance in variances.items():
-        view = job.view(number)
-        refined = [(axis, own) for axis, own in enumerate(view.axis_levels) if own]
-        if number > job.record.finest and len(refined) == 1 and not view.derived:
-            [(axis, own)] = refined
-            margins.setdefault(axis, {})[own] = job.all_noisy(number), variance
-    return margins
+def _within_areas(job: Job, leaves: IntArray, noisy: IntArray, variance: float) -> list[Grouping]:
+    """Return what is known of all records within one finest area, which priors leave too low: nothing where no axes share a codebook.
+
+    The difference of the sum of their noisy counts from that of the counts by priors is taken but for the part that noise explains.
+    """
+    partition, tells = job.partition(job.record.finest), innermost(job.tree, job.record.finest)
+    within = np.concatenate([tells(partition.cells(some).areas) for some in _in_chunks(len(partition))])
+    missing, noise = float((noisy - leaves)[within].sum()), variance * np.count_nonzero(within)
+    if missing**2 <= noise:
+        return []
+    total = float(leaves[within].sum()) + missing * (1 - noise / missing**2)
+    return [Grouping(np.where(within, 0, -1).astype(np.int32), np.array([max(total, 0.0)]), _OF_WITHIN / noise)]
+
+
+def _place_on_axis(job: Job, number: int) -> tuple[int, int] | None:
+    """Return the axis and its level of which a view measures the totals beside the tree; None where it is no such view."""
+    view = job.view(number)
+    refined = [(axis, own) for axis, own in enumerate(view.axis_levels) if own]
+    return refined[0] if number > job.record.finest and len(refined) == 1 and not view.derived else None
 
 
 def _labels(job: Job, number: int) -> NDArray[np.int32]:
     """Return the cell of a level or view that holds each leaf, int32, shape (leaves,)."""
     leaves, partition = job.partition(job.record.finest), job.partition(number)
     labels = np.empty(len(leaves), dtype=np.int32)
-    for first in range(0, len(leaves), CHUNK_CELLS):
-        some = np.arange(first, min(first + CHUNK_CELLS, len(leaves)))
+    for some in _in_chunks(len(leaves)):
         labels[some] = partition.places(leaves.cells(some))
     return labels
+
+
+def _in_chunks(leaves: int) -> Iterator[IntArray]:
+    """Yield the places of leaves in their order, some at a time."""
+    return (np.arange(first, min(first + CHUNK_CELLS, leaves)) for first in range(0, leaves, CHUNK_CELLS))
 
 
 def _weight(job: Job, number: int) -> float:

@@ -75,20 +75,18 @@ def test_cells_within_one_area_have_a_prior_of_their_own():
     assert np.array_equal(*np.split(prior.fitted(replace(sample(means, means, totals), within=within)), 2))
 
 
-FIRST = np.array([0, 4, 8])
-
-
-def test_totals_are_drawn_to_their_siblings_as_far_as_noise_explains():
-    """Where areas differ less than that, each has the mean of its siblings; without noise nothing moves but below zero; by hand."""
-    # Deviations of 6 and -6 have a spread of 72; noise of 4 · (1 − 1/2) each explains 4, so that 17/18 remain. An area without siblings is
-    # its own mean.
-    values = np.array([10.0, 12, 9, 11, 50, 52, 49, 53])
-    assert prior.shrunk_totals(values, np.full(8, 100.0), FIRST).tolist() == [10.5] * 4 + [51.0] * 4
-    values = np.array([10.0, 200, -3, 11, 50, 520, 49, 53])
-    assert prior.shrunk_totals(values, np.zeros(8), FIRST).tolist() == [10.0, 200, 0, 11, 50, 520, 49, 53]
-    found = prior.shrunk_totals(np.array([16.0, 4]), np.array([4.0, 4]), np.array([0, 2]))
-    assert np.allclose(found, [10 + 6 * 17 / 18, 10 - 6 * 17 / 18])
-    assert prior.shrunk_totals(np.array([7.0, 3]), np.array([5.0, 5]), np.array([0, 1, 2])).tolist() == [7.0, 3.0]
+def test_totals_are_drawn_to_what_siblings_show():
+    """Without noise nothing moves but below zero; siblings that are alike have their mean; a few large totals stay nearer than any line leaves them."""
+    random, first = np.random.default_rng(5), np.arange(0, 401, 20)
+    true, skewed = np.repeat(random.uniform(500, 900, 20), 20), random.pareto(1.2, 400) * 100
+    assert np.allclose(prior.shrunk_totals(true * 1.3, np.zeros(400), first), true * 1.3, rtol=1e-3)
+    assert prior.shrunk_totals(np.array([10.0, 200, -3]), np.zeros(3), np.array([0, 3]))[2] < 1
+    alike = prior.shrunk_totals(true + random.normal(0, 100, 400), np.full(400, 1e4), first)
+    assert abs(alike - true).mean() < 30  # 100 / √20 · 0.8 = 18, and a little
+    noisy = skewed + random.normal(0, 300, 400)
+    lines = noisy.mean() + np.outer(np.linspace(0, 1, 21), noisy - noisy.mean())
+    found = prior.shrunk_totals(noisy, np.full(400, 9e4), first)
+    assert abs(found - skewed).mean() < 0.8 * abs(lines - skewed).mean(axis=1).min()
 
 
 AREAS = 5

@@ -93,11 +93,13 @@ def test_margins_leave_out_what_others_hold(town):
 
 
 def test_one_way_views_are_the_finest_totals_and_cost_little_beside_priors(town):
-    """Each costs a quarter of what a level does where priors count the leaves; elsewhere both cost a quarter of what five levels do."""
-    for mechanism, part in (("inftda_shrunk", Fraction(1, 4)), ("inftda_reconciled", Fraction(5, 8))):
-        plan = town.plan(mechanism=mechanism, release__views="one_way", derived=None)
+    """Each costs a quarter of what a level does where priors count the leaves, more below ε = 1; elsewhere both cost a quarter of what five levels do."""
+    rows = [("inftda_shrunk", 1.0, "1/4"), ("inftda_shrunk", 0.5, "1/2"), ("inftda_shrunk", 0.1, "5/8"), ("inftda_reconciled", 0.5, "5/8")]  # fmt: skip
+    for mechanism, epsilon, part in rows:
+        plan = town.plan(mechanism=mechanism, release__views="one_way", derived=None, privacy__epsilon=epsilon)
+        shares = plan.scheme.allocation.shares
         assert [terms.name for terms in plan.named_views] == ["from_zone", "to_zone"]
-        assert [of / plan.scheme.allocation.shares[0] for of in plan.scheme.allocation.shares] == [*[1] * 5, part, part]
+        assert [of / shares[0] for of in shares] == [*[1] * 5, Fraction(part), Fraction(part)]
 
 
 def test_a_view_of_one_cell_is_measured_once_or_public(town):
