@@ -55,11 +55,11 @@ class Candidate:
         self.name, self.mechanism = name, mechanism
         self.accountant, self.weight = accountant, Fraction(weight)
 
-    def terms(self, levels: int) -> tuple[Measurement, ...]:
+    def terms(self, levels: int, epsilon: float = EPSILON) -> tuple[Measurement, ...]:
         """Return what the budget buys at each of some levels below an exact root, under substitution of one record."""
         shares = uniform(levels) if self.weight == 1 else finest(self.weight, levels)
         allocation = Allocation(shares, (2,) * levels)
-        return allocation.measurements(ACCOUNTANTS[self.accountant].largest_rho(allocation, EPSILON, DELTA))
+        return allocation.measurements(ACCOUNTANTS[self.accountant].largest_rho(allocation, epsilon, DELTA))
 
     def try_on(self, table: PublicTable, sigmas: Sequence[float]) -> tuple[list[Frontier], int]:
         """Return what it releases of levels 0 to T with noise of some scales, and how many cells it measures."""
@@ -98,13 +98,14 @@ def sets(seed: int) -> Iterator[tuple[str, PublicTable]]:
         yield f"Adult, {len(features)} features", adult(folder / "adult", features)
 
 
-def rhode_island(folder: Path) -> PublicTable:
-    """Return jobs by block group of home and of work."""
+def rhode_island(folder: Path, finest: str = "bgrp") -> PublicTable:
+    """Return jobs by block group of home and of work, or by tract (`trct`)."""
     text = {"infer_schema": False}
     blocks = pl.read_csv(folder / "ri_xwalk.csv.gz", **text)
     levels = ["cty", "trct", "bgrp"]
+    levels = levels[: levels.index(finest) + 1]
     axis = axis_from_codebook("area", blocks.select(levels).unique().sort(levels))
-    group = dict(zip(blocks["tabblk2010"], blocks["bgrp"], strict=True))
+    group = dict(zip(blocks["tabblk2010"], blocks[finest], strict=True))
     number = {code: area for area, code in enumerate(axis.codes[-1])}
     jobs = pl.read_csv(folder / "ri_od_main_JT00_2019.csv.gz", **text)
     ends = [[number[group[block]] for block in jobs[end]] for end in ("h_geocode", "w_geocode")]
