@@ -25,7 +25,7 @@ from compute import table_of
 from results import load, markdown, save
 
 from flows.trials.in_memory import PublicTable, Trial, public_table, try_release
-from storage.ledger.books import reserved_charges
+from storage.ledger.accounts import reserved_charges
 from storage.releases.terms import ALL, SURVIVORS, ViewTerms
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, shares_of
