@@ -62,10 +62,8 @@ def costs_of_changes(shapes, scheme, weights, changes):
             is_dense = axis in scheme.strategies
             assert level == len(of) or not is_dense
             rows = np.kron(rows, scheme.strategies[axis].rows if is_dense else incidences(tree_by(of))[level])
-            of_level = alone[axis][level]
-            portions = np.kron(
-                portions, np.ones(1) if is_dense else np.broadcast_to(of_level, len(incidences(tree_by(of))[level]))
-            )
+            own = np.ones(1) if is_dense else np.broadcast_to(alone[axis][level], scheme.tree.axes[axis].areas(level))
+            portions = np.kron(portions, own)
         squares = ((changes @ rows.T) ** 2) @ (np.ones(len(rows)) if scheme.strategies else portions)
         found = [cost + weight * Fraction(square) for cost, square in zip(found, squares, strict=True)]
     return found
@@ -75,10 +73,7 @@ def costs_of_changes(shapes, scheme, weights, changes):
 @pytest.mark.parametrize(("neighbours", "exact"), RELATIONS)
 @pytest.mark.parametrize("most", [1, 2])
 def test_no_unit_costs_more_than_what_is_charged(neighbours, exact, most, choice):
-    """Whatever a unit changes, the divergences of all that is measured add up to ρ at most, and for some unit to ρ but for rounding.
-
-    In a grid of axes that cascade, a record that is replaced meets the most precise cells at one end alone, and costs less.
-    """
+    """Whatever a unit changes, the divergences of all that is measured add up to ρ at most, and for some unit to ρ, but for rounding and, at one end of a move, grids that cascade."""
     for shapes in SHAPES:
         scheme, weights = weights_of(shapes, choice, neighbours, most, exact=exact)
         leaves = scheme.tree.possible_cells(scheme.tree.depth)

@@ -71,10 +71,7 @@ def portions(tree):
 def covariance(tree, precisions):
     """Return the covariance of the least-squares values of all leaves by dense algebra; a level of precision inf is met."""
     levels = list(zip(incidences(tree), precisions, strict=True))
-    own = [
-        np.where(np.isinf(precision), 1.0, precision * of)
-        for of, precision in zip(portions(tree), precisions, strict=True)
-    ]
+    own = [1.0 if np.isinf(p) else p * of for of, p in zip(portions(tree), precisions, strict=True)]
     measured = sum(of.T * weights @ of for (of, _), weights in zip(levels, own, strict=True))
     found = np.linalg.pinv(measured, hermitian=True)
     for of, precision in levels:

@@ -43,10 +43,7 @@ def draw(seed):
             for side, level in zip(sides, levels, strict=True)
         ]
         counts = noisy[levels] = generator.integers(-5, 50, [len(rows) for rows in of_axes])
-        own = [
-            portions(side.tree)[level] if isinstance(side, Side) else np.ones(len(of))
-            for side, level, of in zip(sides, levels, of_axes, strict=True)
-        ]
+        own = [portions(of.tree)[at] if isinstance(of, Side) else np.ones(len(rows)) for of, at, rows in zip(sides, levels, of_axes, strict=True)]  # fmt: skip
         cells, precision = reduce(np.kron, of_axes), precision_of(grid, levels) * reduce(np.kron, own)
         information = information + cells.T * precision @ cells
         right = right + cells.T * precision @ counts.ravel()
