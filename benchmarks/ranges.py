@@ -112,6 +112,8 @@ def main() -> None:
         "errata": errata,
     }
     found = list[Asked]()
+    if unknown := set(asked.only.split(",")) - parts.keys():
+        parser.error(f"--only must name parts of {', '.join(parts)}, got {', '.join(sorted(unknown))}.")
     for name in asked.only.split(","):
         print(f"\n## {name}\n", flush=True)
         found += parts[name](asked)

@@ -14,6 +14,7 @@ from tasks.laws.named import noise_of
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition
+from tasks.unbiased.variance import portions_in, variances_of
 
 FOLDER = "noisy_counts"
 CODEBOOK = f"{FOLDER}/codebook.parquet"
@@ -42,9 +43,10 @@ def noisy_schema(axes: Sequence[str]) -> pa.Schema:
 class NoisyCounts:
     """Writes the noisy counts of a release as they come: level by level from 0 on, cells in the order of the tree."""
 
-    def __init__(self, folder: Path, tree: Tree, levels: Sequence[Part]) -> None:
+    def __init__(self, folder: Path, tree: Tree, levels: Sequence[Part], *, is_grid: bool) -> None:
         """Write the codebook into the folder being published, and get ready for the counts; summed levels have none."""
-        self._folder, self._tree, self._levels = folder, tree, levels
+        self._folder, self._tree, self._levels, self._is_grid = folder, tree, levels, is_grid
+        self._portions = np.ones((1,) * len(tree.axes))  # of the level that is being written
         self._writer: pq.ParquetWriter | None = None
         self._level = -1
         self._waiting: list[pa.Table] = []
@@ -57,14 +59,15 @@ class NoisyCounts:
         if level != self._level:
             self.close()
             self._level = level
+            self._portions = portions_in(self._tree, self._tree.axis_levels(level), None if self._is_grid else level)
         axes = [axis for axis, reached in enumerate(self._tree.axis_levels(level)) if reached]
         schema = noisy_schema([self._tree.axes[axis].name for axis in axes])
         if self._writer is None:
             path = noisy_counts_path(self._folder, level)
             self._writer = pq.ParquetWriter(path, schema, compression="zstd", compression_level=1, store_schema=False)
         columns: list[Any] = [areas[axis].astype(np.int32) for axis in axes]
-        variance = np.broadcast_to(np.float64(noise_of(self._levels[level]).variance), len(noisy))
-        self._waiting.append(pa.table([*columns, noisy, np.ascontiguousarray(variance)], schema=schema))
+        variance = variances_of(noise_of(self._levels[level]), self._portions, areas)
+        self._waiting.append(pa.table([*columns, noisy, variance], schema=schema))
         if sum(map(len, self._waiting)) >= _ROW_GROUP:
             self._flush()
 
@@ -78,7 +81,8 @@ class NoisyCounts:
         }
         for column in partition.view.derived:
             columns[column.name] = column.codes.to_arrow().cast(pa.string()).take(pa.array(cells.codes[column.name]))
-        columns |= {NOISY: noisy, VARIANCE: np.full(len(noisy), noise_of(terms).variance)}
+        portions = portions_in(self._tree, cells.levels, None) if self._is_grid else np.ones((1,) * len(cells.areas))
+        columns |= {NOISY: noisy, VARIANCE: variances_of(noise_of(terms), portions, cells.areas)}
         table = pa.table(columns)
         path = noisy_view_path(self._folder, name)
         pq.write_table(table, path, compression="zstd", compression_level=1, store_schema=False)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ from tasks.tree.true_tree import TrueFamilies
 from tasks.tree.views import Measured, leaves_of
 from tasks.unbiased.dense import Combined, strategies_of
 from tasks.unbiased.precisions import path_part
-from tasks.unbiased.variance import at_nodes, portions_of, side_tree
+from tasks.unbiased.variance import at_nodes, portions_in
 from tasks.work.capacity import memory_of
 from tasks.work.order import Order
 
@@ -138,18 +137,12 @@ def _portions(job: Job, number: int) -> Callable[[int], FloatArray] | None:
     if not terms.cascades or (number > tree.depth and not terms.is_grid):
         return None
     at = job.view(number).axis_levels
-    if terms.is_grid:
-        sides = [portions_of(side_tree(axis))[level] for axis, level in zip(tree.axes, at, strict=True)]
-        every = reduce(
-            np.multiply.outer,
-            [np.broadcast_to(of, axis.areas(level)) for of, axis, level in zip(sides, tree.axes, at, strict=True)],
-        )
-        return taking(iter([every.ravel()]))
-    own = portions_of(tree)[number]
+    own = portions_in(tree, at, None if terms.is_grid else number)
     if own.size == 1:
         return None
-    if terms.crosses:
-        return taking(iter([np.broadcast_to(own, tree.sizes(number)).ravel()]))
+    if terms.is_grid or terms.crosses:
+        sizes = [axis.areas(level) for axis, level in zip(tree.axes, at, strict=True)]
+        return taking(iter([np.broadcast_to(own, sizes).ravel()]))
     return taking(at_nodes(own, expand(tree, above).areas) for above in nodes_above(tree, number, CHUNK_CELLS))
 
 

@@ -1,13 +1,15 @@
 """Exact variances of least squares in a tree of which every node is measured: of nodes, and of boxes of leaves."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from tasks.tree.axis import Axis, BoolArray, FloatArray, IntArray, first_leaves
+from tasks.laws.law import LevelNoise
+from tasks.tree.axis import Axis, AxisLevels, BoolArray, FloatArray, IntArray, first_leaves
 from tasks.tree.frontier import Frontier, cell_counts, expand, root_of
 from tasks.tree.order import Tree
 
@@ -337,6 +339,38 @@ def portions_of(tree: Tree) -> tuple[FloatArray, ...]:
     if not all(axis.cascades for axis in tree.axes):
         return (np.ones((1,) * len(tree.axes)),) * (tree.depth + 1)
     return tuple(of / of.max() if of.any() else np.ones_like(of) for of in cascade_of(tree))
+
+
+def portions_in(tree: Tree, at: AxisLevels, level: int | None) -> FloatArray:
+    """Return the portions of the cells of a level, or of a table of a grid, with a dimension per axis of the tree, of length 1 where all are alike.
+
+    Args:
+        at: per axis, the axis level.
+        level: its number in the tree; None in a grid, where a cell has the product of the portions of its areas, as each axis alone has them.
+    """
+    if level is not None:
+        return portions_of(tree)[level]
+    whole = np.ones((1,) * len(tree.axes))
+    for number, (axis, own) in enumerate(zip(tree.axes, at, strict=True)):
+        shape = [-1 if of == number else 1 for of in range(len(tree.axes))]
+        whole = whole * portions_of(side_tree(axis))[own].reshape(shape)
+    return whole
+
+
+def variances_of(noise: LevelNoise, portions: FloatArray, areas: Sequence[IntArray]) -> FloatArray:
+    """Return the variances of the noisy counts of cells, float64, shape (cells,), records squared; inf where nothing is measured.
+
+    Args:
+        noise: of the most precise cells.
+        portions: as `portions_in` has them.
+        areas: per axis, the numbers of the cells' areas, shape (cells,).
+    """
+    if portions.size == 1:
+        return np.full(len(areas[0]), noise.variance)
+    distinct, which = np.unique(at_nodes(portions, areas), return_inverse=True)
+    scales = [noise.scale / math.sqrt(of) if of else math.inf for of in distinct.tolist()]
+    own = [replace(noise, scale=scale).variance if math.isfinite(scale) else math.inf for scale in scales]
+    return np.array(own)[which]
 
 
 def is_uneven(tree: Tree) -> bool:

@@ -198,7 +198,7 @@ def _write_counts(
     (folder / tables.COUNTS).mkdir()
     record, terms, tree = job.record, job.record.release.terms, job.tree
     bounds = interval_columns(simultaneous=terms.intervals.simultaneous)
-    sink = NoisyCounts(folder, tree, record.release.levels) if noisy else None
+    sink = NoisyCounts(folder, tree, record.release.levels, is_grid=terms.is_grid) if noisy else None
     source = JobSource(job, sink, subfolder("tmp"), cores())
     estimate = estimate_of(source)
 

@@ -1,7 +1,8 @@
 """The checks of published noisy counts, and of rows against what follows from them."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,10 @@ from tasks.released.families import estimate_of
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.protocol import Misfit, measured_cells
 from tasks.released.sources.published import FolderSource
+from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, taking
+from tasks.tree.order import Tree
+from tasks.unbiased.variance import portions_in, variances_of
 from tasks.uncertainty.sources import own_levels
 
 _BATCH_ROWS = 500_000  # rows read at once
@@ -44,20 +48,40 @@ def noisy_counts_failures(folder: Path, manifest: Manifest) -> list[str]:
     except UNREADABLE:
         return [f"{CODEBOOK} is missing or is not a Parquet file."]
     failures = []
+    expected = partial(_variances, manifest, PublishedFolder(folder, manifest).tree if manifest.cascades else None)
     for entry in (entry for entry in manifest.levels if not entry.summed):
         path = noisy_counts_path(folder, entry.level)
         try:
-            failure = _level_failure(path, entry, areas, is_complete=0 < entry.level <= manifest.complete)
+            failure = _level_failure(path, entry, areas, expected, is_complete=0 < entry.level <= manifest.complete)
         except UNREADABLE:
             failure = "is missing or is not a Parquet file."
         failures += [f"{FOLDER}/level_{entry.level}.parquet {failure}"] if failure else []
     try:
-        return failures + _view_failures(folder, manifest)
+        return failures + _view_failures(folder, manifest, expected)
     except UNREADABLE:
         return [*failures, f"a table of {FOLDER} is missing or is not a Parquet file."]
 
 
-def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], int], *, is_complete: bool) -> str:
+_Expected = Callable[[LevelEntry, Mapping[str, IntArray], int], FloatArray]
+
+
+def _variances(
+    manifest: Manifest, tree: Tree | None, entry: LevelEntry, areas: Mapping[str, IntArray], rows: int
+) -> FloatArray:
+    """Return the variances that follow from the manifest's σ, float64, shape (rows,), given the areas by axis; without a tree all are alike."""
+    is_level = not isinstance(entry, ViewEntry)
+    if tree is None or not (is_level or manifest.is_grid):
+        return np.full(rows, entry.noise.variance)
+    at = tuple((axis.level_names.index(own) + 1 if (own := entry.axes.get(axis.name)) else 0) for axis in tree.axes)
+    portions = portions_in(tree, at, entry.level if is_level and not manifest.is_grid else None)
+    return variances_of(
+        entry.noise, portions, [areas.get(axis.name, np.zeros(rows, dtype=np.int64)) for axis in tree.axes]
+    )
+
+
+def _level_failure(
+    path: Path, entry: LevelEntry, areas: dict[tuple[str, str], int], expected: _Expected, *, is_complete: bool
+) -> str:
     """Return what is wrong with the noisy counts of a level, given whether all cells must be there."""
     refined = {axis: level for axis, level in entry.axes.items() if level}
     rows = 0
@@ -68,12 +92,13 @@ def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], i
             rows += len(batch)
             if any(column.null_count for column in batch.columns):
                 return "must not have missing values."
-            if not np.isclose(batch.column(VARIANCE).to_numpy(), entry.noise.variance, rtol=1e-9, atol=0).all():
-                return "has a variance that does not follow from the manifest's sigma."
             for axis, level in refined.items():
                 numbers = batch.column(axis).to_numpy()
                 if len(numbers) and not (numbers.min() >= 0 and numbers.max() < areas.get((axis, level), 0)):
                     return f"names an area of {axis} that is not in its codebook."
+            variances = expected(entry, {axis: batch.column(axis).to_numpy() for axis in refined}, len(batch))
+            if not np.isclose(batch.column(VARIANCE).to_numpy(), variances, rtol=1e-9, atol=0).all():
+                return "has a variance that does not follow from the manifest's sigma."
     if rows != entry.cells:
         return f"has {rows} rows, but the manifest says {entry.cells}."
     if is_complete and rows != math.prod(areas.get(of, 0) for of in refined.items()):
@@ -81,7 +106,7 @@ def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], i
     return ""
 
 
-def _view_failures(folder: Path, manifest: Manifest) -> list[str]:
+def _view_failures(folder: Path, manifest: Manifest, expected: _Expected) -> list[str]:
     """Return which noisy counts of views are not those that the manifest describes."""
     failures = []
     for view in (view for view in manifest.own_views if not view.summed):
@@ -90,7 +115,9 @@ def _view_failures(folder: Path, manifest: Manifest) -> list[str]:
             failures.append(
                 f"noisy_counts/view_{view.name}.parquet must have {view.cells} rows without a missing value."
             )
-        elif not np.isclose(table[VARIANCE].to_numpy(), view.noise.variance, rtol=1e-9, atol=0).all():
+            continue
+        variances = expected(view, {axis: table[axis].to_numpy() for axis, own in view.axes.items() if own}, len(table))
+        if not np.isclose(table[VARIANCE].to_numpy(), variances, rtol=1e-9, atol=0).all():
             failures.append(
                 f"noisy_counts/view_{view.name}.parquet has a variance that does not follow from the manifest's sigma."
             )

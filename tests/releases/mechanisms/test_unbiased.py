@@ -19,6 +19,7 @@ from flows.trials.in_memory import try_release
 from storage.errors import SpecError
 from storage.ledger.accounts import reserved_charges
 from tasks.folder.verify.folder import verify
+from tasks.format.noisy_counts import NoisyCounts, noisy_counts_path
 from tasks.format.published_tree import tree_of_spec
 from tasks.pages.comparison import comparison_page
 from tasks.unbiased.dense import Strategy, strategies_of, text_of
@@ -60,8 +61,8 @@ def by_axis(**rules):
     GRID | {"mechanism": "cascade"},
     GRID | by_axis(zone="cascade", age="cascade"),
 ])  # fmt: skip
-def test_each_cell_is_drawn_as_precisely_as_cascade_says(write, keys):
-    """By its own siblings and children, and in a grid by those of each axis: a sampler is told so cell by cell, and all counts have one deviation."""
+def test_each_cell_is_drawn_as_precisely_as_cascade_says(write, tmp_path, keys):
+    """By its own siblings and children, and in a grid by those of each axis: a sampler is told so cell by cell, readers too, and all counts have one deviation."""
     plan, _, trial = try_spec(
         write(**keys), lambda true_counts, sigma: np.full(len(true_counts), round(1e12 / sigma**2))
     )
@@ -69,11 +70,18 @@ def test_each_cell_is_drawn_as_precisely_as_cascade_says(write, keys):
     levels = [
         scheme.view(number).axis_levels for number in scheme.measured if number <= scheme.tree.depth or scheme.is_grid
     ]
+    sink = NoisyCounts(tmp_path, scheme.tree, trial.job.record.release.levels, is_grid=scheme.is_grid)
     for number, (of_zone, of_age) in zip(scheme.measured, levels, strict=False):
         zone, age = precisions_of(zones, of_zone, np.inf if scheme.is_grid else 2), precisions_of(ages, of_age, np.inf)
         wanted = np.kron(zone, age) if scheme.is_grid else np.tile(age, 2) if of_age else zone
         found = trial.job.all_noisy(number)
         assert found / found.max() == pytest.approx(wanted / wanted.max(), rel=1e-6)
+        if number <= scheme.tree.depth:
+            sink.add(number, [of.ravel() for of in np.indices(scheme.tree.sizes(number))], found)
+            sink.close()
+            assert pl.read_parquet(noisy_counts_path(tmp_path, number))["variance"].to_numpy() * found == pytest.approx(
+                1e12
+            )
     deviations = [scheme.released(plan.guarantee.noises).deviations(scheme.view(of)) for of in scheme.measured]
     assert np.ptp(deviations) < 1e-9 * np.max(deviations) or (scheme.names and not scheme.is_grid)
 
