@@ -35,9 +35,9 @@ _OF_ZEROS = (
 # the least weight of the totals of a single axis beside priors, which know them already, relative to 1/σ²; and from how many σ on, in the
 # mean, they have all of it
 _OF_TOTALS, _CLEAR_TOTALS = 0.2, 10.0
-_OF_WITHIN = (
-    10.0  # the weight of what all records within one area come to, relative to the inverse variance of its noise
-)
+# of what all records within one area come to: the weight, relative to the inverse variance of its noise, and the square of how many
+# deviations are noise
+_OF_WITHIN, _CLEAR_WITHIN = 10.0, 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,9 @@ def _within_areas(job: Job, leaves: IntArray, noisy: IntArray, variance: float) 
     partition, tells = job.partition(job.record.finest), innermost(job.tree, job.record.finest)
     within = np.concatenate([tells(partition.cells(some).areas) for some in _in_chunks(len(partition))])
     missing, noise = float((noisy - leaves)[within].sum()), variance * np.count_nonzero(within)
-    if missing**2 <= noise:
+    if missing**2 <= _CLEAR_WITHIN * noise:
         return []
-    total = float(leaves[within].sum()) + missing * (1 - noise / missing**2)
+    total = float(leaves[within].sum()) + missing * (1 - _CLEAR_WITHIN * noise / missing**2)
     return [Grouping(np.where(within, 0, -1).astype(np.int32), np.array([max(total, 0.0)]), _OF_WITHIN / noise)]
 
 
