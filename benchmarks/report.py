@@ -29,7 +29,7 @@ You can also run each benchmark by itself:
 | `python benchmarks/synthetic.py` | the synthetic sets of the paper |
 | `python benchmarks/paper.py` | every mechanism on those sets, beside the authors' figures: [paper.md](paper.md), which `--page` writes |
 | `python benchmarks/coverage.py` | how many intervals of fixed cells contain the true count, and how wide they are: [coverage.md](coverage.md) |
-| `python benchmarks/estimator.py` | how near to the truth the shrinking estimator is, with every cell measured or survivors alone: [estimator.md](estimator.md) |
+| `python benchmarks/estimator.py` | how near to the truth the shrinking estimator is, with totals measured beside it and without: [estimator.md](estimator.md) |
 | `python benchmarks/rows.py` | how many published rows have a true count in their interval, and how wide those are: [rows.md](rows.md) |
 | `python benchmarks/noise_rows.py` | what releases say of the share of rows that are noise alone, and how that is: [noise_rows.md](noise_rows.md) |
 | `python benchmarks/nation.py` | a made-up nation of Italy's shape: in memory, and with the command line; and how much of the release is serial (by `serial.py`) |
