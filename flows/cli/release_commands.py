@@ -17,7 +17,8 @@ Server = Annotated[
     bool | None,
     typer.Option(
         "--server/--no-server",
-        help="Whether to run on a Prefect server, with its UI. By default what run.prefect says, which is yes if left out.",
+        help="Run on a Prefect server, and start one if none answers; or run without Prefect. By default it runs on a server that"
+        " answers; if none does, the next `trellis up` lists the run, unless run.prefect is off.",
         show_default=False,
     ),
 ]
@@ -71,8 +72,7 @@ def release(
                 return
             terminal.doing(f"reading {planned.source.table.name}")
             made = new_release(planned, output, different_people=different_people)
-        on_server = planned.file.spec.run.prefect if server is None else server
-        _make(made.id, began, as_json, on_server=on_server, planned=(planned, made))
+        _make(made.id, began, as_json, server, planned.file.spec.run.prefect, (planned, made))
 
 
 def rerun(
@@ -103,8 +103,7 @@ def rerun(
         raise HeldElsewhere(
             f"{release_id} is run by process {holder.process}.", field="ID", hint="`trellis show` shows its progress."
         )
-    on_server = run_keys_of(release).prefect if server is None else server
-    _make(release_id, began, as_json, on_server=on_server, branch=branch)
+    _make(release_id, began, as_json, server, run_keys_of(release).prefect, branch=branch)
 
 
 def up(
@@ -163,18 +162,29 @@ def _make(
     release_id: str,
     began: float,
     as_json: bool,
-    *,
-    on_server: bool,
+    server: bool | None,
+    prefect: bool,
     planned: "tuple[Plan, Release] | None" = None,
     branch: str | None = None,
 ) -> None:
-    """Make a planned release or continue one, on a Prefect server or without, and print the outcome."""
+    """Make a planned release or continue one, on a Prefect server or without, and print the outcome.
+
+    Args:
+        server: what the command says.
+        prefect: what the spec says, which counts if the command says nothing: then a run that no server sees is recorded.
+    """
     from flows.answers.release_status import release_answer
     from flows.cli.runs import interrupted, run_on_prefect, run_without_prefect
+    from flows.server.process import ADDRESS, server_answers
+    from storage.machine.home import home
 
     seconds: dict[str, float] = {}
     try:
-        seconds = (run_on_prefect if on_server else run_without_prefect)(release_id, planned, branch)
+        if server or (server is None and prefect and server_answers(home() / ADDRESS)):
+            seconds = run_on_prefect(release_id, planned, branch)
+        else:
+            is_recorded = server is None and prefect
+            seconds = run_without_prefect(release_id, planned, branch, is_recorded=is_recorded)
     except BaseException as fault:
         if _show_outcome(release_id) != "published":  # otherwise only the wait for Prefect was interrupted
             if isinstance(fault, KeyboardInterrupt):

@@ -8,7 +8,8 @@ import math
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from threading import Event, Thread
@@ -78,18 +79,41 @@ def run_on_prefect(
 
 @public_errors
 def run_without_prefect(
-    release_id: str, planned: "tuple[Plan, Release] | None" = None, branch: str | None = None
+    release_id: str,
+    planned: "tuple[Plan, Release] | None" = None,
+    branch: str | None = None,
+    *,
+    is_recorded: bool = False,
 ) -> dict[str, float]:
-    """Make or finish a release without Prefect, with a progress bar; otherwise as `run_on_prefect`."""
+    """Make or finish a release without Prefect, with a progress bar; otherwise as `run_on_prefect`.
+
+    Args:
+        is_recorded: whether the next server is told of the run.
+    """
     from flows.run.driver import finish_release, make_release, without_prefect
     from flows.run.reservation import refresh_run_keys
+    from flows.server.handover import Unseen, unseen
 
     terminal.doing(f"making {release_id}")
     release = planned[1] if planned else refresh_run_keys(release_id)
-    with terminal.progress() as report, heard_by_caller(), without_prefect(release.terms.run.workers) as submit:
+    if planned:
+        parameters: dict[str, object] = {"spec": str(planned[0].file.path.absolute()), "measure_again": False}
+        record = Unseen(release_id, release.dataset, "release", release_id, parameters)
+    else:
+        name = f"{release_id} again" + (f", {branch} only" if branch else "")
+        parameters = {"release_id": release_id, "branch": branch}
+        record = Unseen(release_id, release.dataset, "rerun", name, parameters)
+    with ExitStack() as stack:
+        report = stack.enter_context(terminal.progress())
+        stack.enter_context(heard_by_caller())
+        if is_recorded:
+            stack.enter_context(unseen(record))
+        submit, run = stack.enter_context(without_prefect(release.terms.run.workers)), ""
+        if is_recorded:
+            submit, run = partial(record.submit, submit), record.id
         if planned:
-            return make_release(*planned, submit, report)
-        return finish_release(release_id, submit, report, only=branch)
+            return make_release(*planned, submit, report, run)
+        return finish_release(release_id, submit, report, only=branch, run=run)
 
 
 @contextmanager

@@ -149,6 +149,11 @@ def _given(address_file: Path | None) -> Iterator[tuple[str, dict[str, str]]]:
         yield address_file.read_text().strip(), {_CLIENT_AUTH: auth} if auth else {}
 
 
+def server_answers(address_file: Path) -> bool:
+    """Return whether a server answers that a command would use: at PREFECT_API_URL, or that of `trellis up`."""
+    return any(answers(address) for address, _ in _given(address_file))
+
+
 def wait_until_recorded(flow_run_id: UUID | str, task_runs: int, timeout: float = 60.0) -> int:
     """Wait until the server holds the final states of `task_runs` task runs of a flow run; return how many it holds.
 
@@ -362,8 +367,11 @@ def create_app() -> "FastAPI":
     """
     from prefect.server.api.server import create_app as app_of_prefect
 
+    from flows.server.handover import take_runs
+
     _write_in_turn()
     app = app_of_prefect()
+    take_runs(app)
     app.add_middleware(OwnPagesOnly, names=server_names())
     return app
 

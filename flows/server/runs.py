@@ -39,6 +39,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import AwaitingRetry, Cancelled, Completed, Crashed
 
 from flows.run.crashes import note_crashes
+from flows.server.handover import hand_over, tags_of
 from flows.specification.sections.schedule import day_of, scheduled_id
 from storage.database.connections import store
 from storage.errors import HeldElsewhere, StoreError, TrellisError
@@ -65,7 +66,7 @@ def describe_run(run: str, release_id: str, dataset: str = "") -> None:
     with suppress(HTTPError, RuntimeError, ObjectNotFound), get_client(sync_client=True) as client:
         known = client.read_flow_run(UUID(run))
         name = known.name if release_id in known.name else release_id
-        client.update_flow_run(UUID(run), name=name, tags=sorted({*known.tags, *_tags(release_id, dataset)}))
+        client.update_flow_run(UUID(run), name=name, tags=sorted({*known.tags, *tags_of(release_id, dataset)}))
 
 
 def name_scheduled_runs(schedules: Sequence[Scheduled]) -> None:
@@ -81,12 +82,8 @@ def name_scheduled_runs(schedules: Sequence[Scheduled]) -> None:
                 if run.auto_scheduled and run.expected_start_time:
                     release_id = scheduled_id(schedule.name, day_of(run.expected_start_time, schedule.timezone))
                     if run.name != release_id:
-                        tags = sorted(set(run.tags) | _tags(release_id, schedule.dataset))
+                        tags = sorted(set(run.tags) | tags_of(release_id, schedule.dataset))
                         client.update_flow_run(run.id, name=release_id, tags=tags)
-
-
-def _tags(release_id: str, dataset: str) -> set[str]:
-    return {f"release:{release_id}"} | ({f"dataset:{dataset}"} if dataset else set())
 
 
 def delete_old_runs(older_than: timedelta) -> int:
@@ -153,9 +150,13 @@ def begin_deployed(run: str) -> None:
 def look_for_crashes() -> None:
     """Record the releases of dead processes as failed, here and in Prefect, and retry runs that crashed before they began.
 
+    First hand over the runs that no server has seen.
+
     If the store or the server does not answer, the next look does it.
     """
     note_crashes()
+    with suppress(StoreError, HTTPError, RuntimeError):
+        hand_over()
     with suppress(StoreError, HTTPError, RuntimeError):  # RuntimeError: what the client makes of a server that is gone
         tell_prefect_of_crashes()
         try_again()

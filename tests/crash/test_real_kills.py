@@ -115,7 +115,7 @@ def assert_it_goes_on(user, release_id, state=None):
 
     assert states(user)[release_id] in (state or {"failed"})
     sealed, spent_before = seals_of(user, release_id), spent()
-    said = user.run("rerun", release_id, "--json")
+    said = user.run("rerun", release_id, "--server", "--json")
     assert (said.code, said.json().get("state")) == (0, "published"), said.stderr + said.stdout
     assert sealed <= seals_of(user, release_id)
     assert spent() == spent_before
@@ -137,7 +137,7 @@ def assert_it_goes_on(user, release_id, state=None):
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_command_is_killed(user, moment):
     """A killed `trellis release` leaves no server behind, and its release, which is failed, can be gone on with."""
-    process = user.start("release", "spec.yaml")
+    process = user.start("release", "spec.yaml", "--server")
     release_id = wait_for(user, moment, lambda: process.poll() is not None)
     children = descendants_of(process.pid)
     assert server_of(process.pid) in children
@@ -152,7 +152,7 @@ def test_a_command_is_killed(user, moment):
 def test_the_server_of_a_command_is_killed(user):
     """A release whose Prefect server is killed ends with an error that says so, unless it was done before it missed it."""
     # Either way its run is not Running for ever.
-    process = user.start("release", "spec.yaml")
+    process = user.start("release", "spec.yaml", "--server")
     release_id = wait_for(user, ended=lambda: process.poll() is not None)
     with all_gone(descendants_of(process.pid)):
         kill(server_of(process.pid))

@@ -30,8 +30,8 @@ class RunKeys(Keys):
         workers: Whether branches run in threads, in processes, or on the workers of a Dask cluster.
         max_memory: The memory for the arrays of all branches that run at once; with dask, for those of any one branch. If left out, a
             quarter of the machine's memory.
-        prefect: Whether `trellis release` and `trellis rerun` run it on Prefect. With `off` they need no server and start sooner, and
-            the UI does not list the release.
+        prefect: Whether `trellis release` and `trellis rerun` run it on a Prefect server that answers, or leave a record for the next
+            one. With `off` they ask no server, and the UI does not list the release.
     """
 
     workers: Literal["threads", "processes", "dask"] = "threads"

@@ -93,7 +93,7 @@ def test_a_release_that_is_refused_after_its_turn_came_is_charged_nothing(fresh,
     release(fresh.folder / "people.yaml")
     before = events()
     with pytest.raises(BudgetExceeded) as refused:
-        _make(waits.id, 0.0, as_json=False, on_server=False, planned=(planned, waits))
+        _make(waits.id, 0.0, as_json=False, server=False, prefect=True, planned=(planned, waits))
     assert f"{waits.id} is refused. Nothing is charged." in capsys.readouterr().err
     assert "rerun" not in f"{refused.value} {refused.value.hint}"
     with store() as con:
