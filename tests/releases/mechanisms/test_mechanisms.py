@@ -52,9 +52,14 @@ def listed(levels):
     return [[column.tolist() for column in (*nodes.areas, nodes.counts)] for nodes in levels]
 
 
+def noise_by_count(true_counts, scale):
+    """Add noise that depends on the true count alone, also where the cells of a level have different scales."""
+    return true_counts * 7919 % 13 - 6 + true_counts
+
+
 def kept_by_count(true_counts, scale, threshold):
     """Keep the leaves that reach a threshold with noise that depends on their true count alone."""
-    noisy = true_counts * 7919 % 13 - 6 + true_counts
+    noisy = noise_by_count(true_counts, scale)
     return np.flatnonzero(noisy >= threshold), noisy[noisy >= threshold]
 
 
@@ -120,7 +125,7 @@ def test_the_store_and_memory_agree(mechanism, measure, case, priority, tmp_path
     """A release in branches, a trial of `compare`, and what follows from the sealed noisy counts alone come to the same counts."""
     with limit(measure) as keys, noise_of_the_cell() as of_the_cell:
         keys |= {"priority": priority} if priority else {}
-        sampler = kept_by_count if mechanism == "stability_histogram" else of_the_cell
+        sampler = {"stability_histogram": kept_by_count, "cascade": noise_by_count}.get(mechanism, of_the_cell)
         write = public(sparse if case == SPARSE else CASES[case], mechanism, **keys)
         made = make(tmp_path / "made", write, sampler, sizes=CUT, mechanism=mechanism)
         monkeypatch.setenv("TRELLIS_HOME", str(made.home))

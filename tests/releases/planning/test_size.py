@@ -4,6 +4,7 @@ import math
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -86,18 +87,19 @@ def bytes_below(folder):
 
 @pytest.mark.thorough
 def test_a_plan_predicts_what_a_release_leaves(planned, country, tmp_path):
-    """With a guess of the total every place holds what the plan said within a factor of 3, and so for the next release."""
-    # So are the cells that are measured and that survive at every level.
-    for _ in ("with the ledger's own tables", "without"):
+    """With a guess of the total every place holds what the plan said within a factor of 3, and so for later releases on average."""
+    # So are the cells that are measured and that survive at every level. DuckDB uses free blocks again a release later.
+    for releases in (1, 3):  # the first one has the ledger's own tables
         forecast = planned(expected_total=PEOPLE)
-        disk, left = forecast.disk, released(country / "spec.yaml", tmp_path / "out")
+        disk, left = forecast.disk, [released(country / "spec.yaml", tmp_path / "out") for _ in range(releases)]
         assert not disk.upper_bound
         assert disk.total == disk.shards + disk.published + disk.store
         for place in PLACES:
-            assert left[place] / FACTOR < getattr(disk, place) < left[place] * FACTOR, place
+            mean = fmean(of[place] for of in left)
+            assert mean / FACTOR < getattr(disk, place) < mean * FACTOR, place
     levels = forecast.levels
     expected = expected_cells([level.possible_cells for level in levels], [level.sigma for level in levels], PEOPLE)
-    for cells, (measured, nonzero) in zip(expected, left["cells"], strict=True):
+    for cells, (measured, nonzero) in zip(expected, left[-1]["cells"], strict=True):
         assert measured / FACTOR < cells.measured < measured * FACTOR
         assert nonzero / FACTOR < cells.nonzero < nonzero * FACTOR
 

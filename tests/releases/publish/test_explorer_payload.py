@@ -334,7 +334,7 @@ def test_a_map_of_many_cells_goes_by_the_noise(tmp_path, monkeypatch):
     """Where a map would add up more cells than the page is worth, it does without intervals."""
     monkeypatch.setattr(overview, "MOST_CELLS", 5)
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    folder = land_released(tmp_path / "land", DRAWN, **LOUD)
+    folder = land_released(tmp_path / "land", DRAWN, **LOUD, mechanism="inftda_reconciled")
     found = maps(folder)
     assert "judged by itself" in found["destination"][0]  # by county, which are three cells
     assert "twice the noise of such a sum" in found["origin"][0]  # by county, which takes nine
