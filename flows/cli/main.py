@@ -166,7 +166,7 @@ def _show_error(fault: TrellisError, arguments: list[str]) -> int:
 
 
 class _WithoutPandas:
-    """Hides pandas, which no command uses: pyarrow would import it, only to learn that an array of NumPy is none of its own."""
+    """Hides pandas, which no command uses. pyarrow would import it to ask whether an array is a pandas array."""
 
     @staticmethod
     def find_spec(fullname: str, *_: object) -> None:

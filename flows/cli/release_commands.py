@@ -180,11 +180,11 @@ def _make(
 
     seconds: dict[str, float] = {}
     try:
-        if server or (server is None and prefect and server_answers(home() / ADDRESS)):
+        if_there = server is None and prefect  # a server that answers; otherwise the next one is told
+        if server or (if_there and server_answers(home() / ADDRESS)):
             seconds = run_on_prefect(release_id, planned, branch)
         else:
-            is_recorded = server is None and prefect
-            seconds = run_without_prefect(release_id, planned, branch, is_recorded=is_recorded)
+            seconds = run_without_prefect(release_id, planned, branch, is_recorded=if_there)
     except BaseException as fault:
         if _show_outcome(release_id) != "published":  # otherwise only the wait for Prefect was interrupted
             if isinstance(fault, KeyboardInterrupt):

@@ -103,7 +103,7 @@ class Scheme:
 
     @property
     def cascades(self) -> tuple[str, ...]:
-        """The axes of which nodes of a level are measured more or less precisely, by their own fan-outs."""
+        """The axes where the split `cascade` gives nodes of one level different precisions."""
         return tuple(axis.name for axis in self.tree.axes if axis.cascades)
 
     @property

@@ -89,10 +89,10 @@ class Manifest(Section, Counted, BaseModel):
         statistic: of group sizes, what was measured of each region and size: `tails`, the groups of at least this size; `sizes`, those
             of this size; `chain`, the groups of a larger size, or of this size in this region or a later one. The noisy counts are of
             that. The file leaves it out for other releases.
-        cascades: the axes of which the nodes of a level were measured more or less precisely: 1/scale² is the precision of the most precise, and
-            every node has its part (b/(b + 1) − 1/(b' + 1))/max of that, with b siblings, itself included, b' children, and the maximum over its
-            level; 1/(b' + 1) is 0 for leaves, and b/(b + 1) is 1 for the total. Levels of only children do not count. With `grid` it is
-            the product of such parts. The file leaves out an empty list.
+        cascades: the axes whose areas were measured with different precisions at one level. The scale is that of the most precise nodes of the
+            level. For a node that is one of b siblings and has b' children let p = b/(b + 1) − 1/(b' + 1); the first term is 1 for the
+            total, the second 0 for leaves. Its precision is p/max p times 1/scale², with the largest p of its level. Levels of only
+            children are left out of this. In a `grid`, multiply these parts over the axes. The file leaves out an empty list.
         measure: which cells of the tree were measured, where the mechanism has a second pass: `all`, every cell of every level; `above`,
             every cell of the levels above the finest, and at the finest the children of what survived there. The file leaves out
             `survivors`: the children of what survived at every level.

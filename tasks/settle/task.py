@@ -29,9 +29,8 @@ from tasks.tree.views import Partition, View, leading_levels
 # bytes: of each leaf, and of each grouping in which it lies; of each pair of cells in a dense matrix; of a mixed-integer program
 _OF_LEAF, _OF_LABEL, _OF_PAIR, _OF_PROGRAM = 400, 16, 24, 50_000_000
 
-_OF_ZEROS = (
-    100.0  # the weight of leaves that count 0 by priors, relative to 1/σ²: few of them are to have a record after all
-)
+# the weight of leaves that count 0 by priors, relative to 1/σ²: few of them are to have a record after all
+_OF_ZEROS = 100.0
 # the least weight of the totals of a single axis beside priors, which know them already, relative to 1/σ²; and from how many σ on, in the
 # mean, they have all of it
 _OF_TOTALS, _CLEAR_TOTALS = 0.2, 10.0
