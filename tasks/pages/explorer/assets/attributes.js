@@ -1,6 +1,6 @@
 // Attributes: restrict everything to some codes, and see a chart of one or two attributes with the table behind it.
 
-import { MOST_IN_MATRIX, announce, called, capital, chip, counted, data, fill, interval, make, number, peak, percent, release, spoken, tableOf } from "./base.js";
+import { MOST_IN_MATRIX, announce, called, capital, chip, counted, data, fill, interval, make, number, peak, percent, release, significant, spoken, tableOf } from "./base.js";
 import { barsOf, draw, lineOf, matrixOf, widthOf } from "./charts.js";
 import { answerTo, finestOf, hasRows, isClear, rowsBy, sizeOf, within } from "./tables.js";
 import { actions, attributeTitle, attributes, chosen, onlyOf, onlyTitle, onlyWords, setsFor } from "./state.js";
@@ -168,7 +168,7 @@ export function showAttributes(where, what) {
     ...by.slice(1).map((one) => labelOf(one, row.areas[1])),
     row.count,
     ...(bounds.length ? [row.low ?? "–", row.high ?? "–"] : []),
-    ...(deviations.length ? [row.sd === null ? "–" : +row.sd.toPrecision(3)] : []),
+    ...(deviations.length ? [row.sd === null ? "–" : significant(row.sd, 3)] : []),
     row.kind === "noise" ? "may be noise" : row.low === null && row.signal === null && !row.exact ? "unknown" : "yes",
   ]);
   const more = () => {

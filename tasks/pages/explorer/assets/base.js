@@ -13,10 +13,15 @@ export function number(value) {
   return value === null || value === undefined ? "?" : value.toLocaleString("en-GB").replace("-", "−");
 }
 
+/** Return a number with so many significant digits, ties to the even one, as `trellis query` writes it. */
+export function significant(value, digits) {
+  return value.toLocaleString("en-GB", { maximumSignificantDigits: digits, roundingMode: "halfEven", useGrouping: false });
+}
+
 /** Return a share in per cent, rounded up to the next whole one where it is above 1. */
 export function share(value) {
   const percents = 100 * value;
-  return `${percents > 1 ? Math.ceil(percents) : +percents.toPrecision(2)}%`;
+  return `${percents > 1 ? Math.ceil(percents) : significant(percents, 2)}%`;
 }
 
 /** Return the largest of some values and a further one; there may be too many for `Math.max` to take. */
@@ -97,7 +102,7 @@ function quoted(kind, { count, low, high, signal, ofRows }, what) {
   const sure = sureOf(ofRows);
   const from = release.source ? `${release.source}; ` : "";
   const noise = kind === "sure" && low === null ? "" : " Noise was added to protect individuals";
-  const source = `Source: ${from}${release.title} (${release.id}).${noise}${noise ? ` (differential privacy, ε = ${+release.epsilon.toPrecision(4)}).` : ""}`;
+  const source = `Source: ${from}${release.title} (${release.id}).${noise}${noise ? ` (differential privacy, ε = ${significant(release.epsilon, 4)}).` : ""}`;
   const range = `between ${number(low)} and ${number(high)}`;
   const there = Math.abs(count) === 1 ? "There is" : "There are";
   const sentences = {
@@ -160,7 +165,7 @@ export function asking(command) {
 export function card(title, what, answer) {
   const all = { exact: false, signal: null, ofRows: false, note: "", ...answer, ...(answer.exact ? { low: null, high: null } : {}) };
   const { count, low, high, ofRows } = all;
-  const note = [all.note, all.sd && !all.exact ? `Standard deviation: ${+all.sd.toPrecision(3)}.` : ""].filter(Boolean).join(" ");
+  const note = [all.note, all.sd && !all.exact ? `Standard deviation: ${significant(all.sd, 3)}.` : ""].filter(Boolean).join(" ");
   const [kind, largest, sentence] = judged(all);
   const isCount = largest === counted(count);
   const figure = make("b", { class: "count" }, number(count));

@@ -1,6 +1,6 @@
 // Shares of a whole with their intervals, as `trellis query --share-of` states them: `tasks/uncertainty/ratios.py` has the bounds and their proofs.
 
-import { data, number, percent, release } from "./base.js";
+import { data, number, percent, release, significant } from "./base.js";
 import { logKappa, normalQuantile } from "./noise.js";
 import { deviationOf } from "./variances.js";
 import { answerTo, boxesIn, sizeOf, sumOf, within } from "./tables.js";
@@ -82,8 +82,8 @@ function endsByIntervals(sets, whole, isAnyExact) {
 
 /** Return a share in per cent, with as many digits as tell both ends of its interval apart. */
 function inPercent(share, [low, high]) {
-  const digits = [3, 4, 5, 6, 7, 8].find((many) => low === high || (100 * low).toPrecision(many) !== (100 * high).toPrecision(many)) ?? 9;
-  return `${+(100 * share).toPrecision(digits)}%`;
+  const digits = [3, 4, 5, 6, 7, 8].find((many) => low === high || significant(100 * low, many) !== significant(100 * high, many)) ?? 9;
+  return `${significant(100 * share, digits)}%`;
 }
 
 /** Return which share of all areas of an axis sets have, in words, and whether that is all that the release says of it. */
