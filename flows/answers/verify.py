@@ -29,7 +29,7 @@ from tasks.released.sources.folder import PublishedFolder
 from tasks.sizes.statistics import STATISTICS
 from tasks.tree.ordered import ordered_axes
 from tasks.unbiased.dense import NO_STRATEGIES, Strategies
-from tasks.unbiased.precisions import path_part
+from tasks.unbiased.precisions import charges_paths, path_part
 
 _ROUNDED = 1e-9  # relative, of numbers that the manifest rounds to floats
 _SLACK = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
@@ -123,7 +123,8 @@ def _guarantee_failures(folder: Path) -> list[str]:
 def _path_part(folder: Path, manifest: Manifest) -> float:
     """Return `path_part` of a release; 0 where the folder does not list the areas from which it follows."""
     opened = PublishedFolder(folder, manifest)
-    if not manifest.cascades or manifest.is_grid or manifest.days or manifest.privacy.distinct:
+    distinct = manifest.privacy.distinct
+    if not charges_paths(manifest.cascades, is_grid=manifest.is_grid, days=manifest.days, distinct=distinct):
         return 1.0
     if not opened.has_tree:
         return 0.0

@@ -106,11 +106,6 @@ class Scheme:
         """The axes where the split `cascade` gives nodes of one level different precisions."""
         return tuple(axis.name for axis in self.tree.axes if axis.cascades)
 
-    @property
-    def has_paths(self) -> bool:
-        """Whether all levels are charged what the nodes on one path through the tree cost: not in a grid, over days, or with a promise."""
-        return bool(self.cascades) and not (self.is_grid or self.days or self.keys.distinct)
-
     def released(self, measured: Sequence[LevelNoise], confidence: float = CONFIDENCE) -> ReleasedCounts:
         """Return what is known of the released counts where every node is measured, given the noise of what is measured."""
         return replace(_released(self, tuple(noise.scale for noise in measured)), confidence=confidence)

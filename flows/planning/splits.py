@@ -31,6 +31,7 @@ from tasks.unbiased.dense import LARGEST_ENTRY, MOST_CODES, Strategy, dense_axes
 from tasks.unbiased.optimum import Design, Ranges, design
 from tasks.unbiased.precisions import (
     cascade,
+    charges_paths,
     costs_of,
     for_targets,
     for_targets_of_tables,
@@ -112,7 +113,7 @@ def cascading(keys: PrivacyKeys, tree: Tree, mechanism: Mechanism) -> Tree:
 
 def path_part_of(scheme: Scheme, measured: Sequence[int], shares: Sequence[Fraction]) -> Fraction:
     """Return `path_part` of a scheme whose measurements have some shares; 1 where what a unit costs a level is not known node by node."""
-    if not scheme.has_paths:
+    if not charges_paths(scheme.cascades, is_grid=scheme.is_grid, days=scheme.days, distinct=scheme.keys.distinct):
         return Fraction(1)
     of_number = dict(zip(measured, shares, strict=True))
     every = [*range(scheme.tree.depth + 1), *(view.number for view in scheme.views)]

@@ -36,7 +36,7 @@ from tasks.tree.job import Job
 from tasks.tree.true_tree import TrueFamilies
 from tasks.tree.views import Measured, leaves_of
 from tasks.unbiased.dense import Combined, strategies_of
-from tasks.unbiased.precisions import path_part
+from tasks.unbiased.precisions import charges_paths, path_part
 from tasks.unbiased.variance import at_nodes, portions_in
 from tasks.work.capacity import memory_of
 from tasks.work.order import Order
@@ -147,9 +147,9 @@ def _portions(job: Job, number: int) -> Callable[[int], FloatArray] | None:
 
 
 def _path_part(job: Job) -> Fraction:
-    """Return `path_part` of a release, from what its levels and views are charged; 1 where it is not known node by node, as planning has it."""
+    """Return `path_part` of a release, from what its levels and views are charged; 1 where it is not known node by node."""
     terms, tree = job.record.release.terms, job.tree
-    if not terms.cascades or terms.is_grid or terms.days or terms.privacy.distinct:
+    if not charges_paths(terms.cascades, is_grid=terms.is_grid, days=terms.days, distinct=terms.privacy.distinct):
         return Fraction(1)
     return path_part(
         tree, [of.rho for of in job.record.release.parts], is_replaced=terms.privacy.neighbours == SUBSTITUTION

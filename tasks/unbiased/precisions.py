@@ -65,6 +65,11 @@ def cascade(tree: Tree) -> FloatArray:
     return np.array([of.max() for of in cascade_of(tree)])
 
 
+def charges_paths(cascades: Collection[str], *, is_grid: bool, days: object, distinct: str | None) -> bool:
+    """Return whether all levels are charged what the nodes on one path through the tree cost: not in a grid, over days, or with a promise."""
+    return bool(cascades) and not (is_grid or days or distinct)
+
+
 def path_part(tree: Tree, costs: Sequence[float | Fraction], *, is_replaced: bool) -> Fraction:
     r"""Return how much the costliest unit costs all nodes that its records meet, as a part of what it would if these were the most precise of their levels.
 
