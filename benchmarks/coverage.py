@@ -17,7 +17,7 @@ import numpy as np
 import repository  # noqa: F401, for tests.support
 from accuracy import SEED, sets
 from compute import measurements
-from results import load, markdown, save
+from results import excerpt, load, save
 
 from flows.trials.in_memory import PublicTable
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
@@ -44,32 +44,28 @@ NAIVE = ("x ± z", "x ± z, many")  # of the same cells: around the noisy counts
 PAGE = """\
 # Coverage of the intervals of fixed cells
 
-This page shows how often the intervals that `trellis query` states of single cells contain the true count. `python benchmarks/coverage.py` writes it; do not edit it.
-Each figure comes from {runs} runs with δ = 10⁻⁸, privacy loss distributions and a uniform split. The levels are those below the total,
-which is exact. Every cell that a level could have counts, whether it was measured or not.
+This page shows how often the intervals that `trellis query` states for single cells contain the true count. `python benchmarks/coverage.py`
+writes it; do not edit it. Each figure comes from {runs} runs with δ = 10⁻⁸, privacy loss distributions and a uniform split below a total that
+is exact. Every cell that a level could have is included, measured or not. The page shows the default mechanism at ε = 1.
 
 ## By true count
 
-The promise is that for each fixed cell, over all noise, the interval contains the true count with a probability of {confidence} or more.
-So the same holds on average over each level and true count. The table has the share of covered cells and the mean width (high − low,
-in records), over the cells of all levels together:
+The interval of each fixed cell contains the true count with a probability of {confidence} or more, over all noise. The table has the share of
+covered cells and the mean width (high − low, in records), by true count, over the cells of all levels:
 
 {pooled}
 
-The next table names the level on which a true count is covered least, on average over runs, with the standard error. If there are few
-cells, the error is large, and the least of many levels is small by chance. Of {looked} levels and true counts, {far} are below
-{confidence} by more than five standard errors.
+Of {looked} levels and true counts, {far} are below {confidence} by more than five standard errors. The next table has the level on which a true
+count is covered least, with the standard error. The least of many levels is small by chance too.
 
 {worst}
 
 ## What is not promised
 
-This table has the coverage among cells that the noise has selected: zeroed cells, which were released as 0 while their true count is
-not 0. For zeroed cells that were measured, and for those of them with more than {many} records,
-the table also has the coverage of the noisy count's own x ± z, at the same confidence and without anything from the levels above.
-x ± z says nothing about cells that were not measured, and these are {unmeasured} of the zeroed cells. All levels count together. Shares of
-fewer than {fewest} cells in all runs are left out. At ε = 10 hardly any cell with more than {many} records is zeroed: the noise must go
-beyond what any margin allows for, and few of those cells are covered.
+The intervals promise nothing about cells that are chosen by looking at the noise. *Zeroed* cells were released as 0 although their true count is not 0;
+*measured* are those of them that were measured, and *above {many}* those that have more than {many} records. Beside them stands what the noisy count's
+own x ± z covers. It says nothing about cells that were not measured, {unmeasured} of the zeroed cells. Shares of fewer than {fewest} cells are left out. At
+ε = 10 hardly any cell with more than {many} records is zeroed, and few of those are covered: their noise was beyond any margin.
 
 {selected}
 
@@ -151,11 +147,11 @@ def records(width: float | None) -> str:
     return "" if width is None else f"{width:,.1f}"
 
 
-def table(rows: Sequence[dict[str, Any]], heads: Sequence[str], cells: Any) -> str:
-    """Return rows as a table of a page: the set, ε and the mechanism, then what is said of each row."""
+def table(file: str, rows: Sequence[dict[str, Any]], heads: Sequence[str], cells: Any) -> str:
+    """Write rows as a table: the set, ε and the mechanism, then what is said of each row; return the rows of the default at ε = 1."""
     lines = [["set", "ε", "mechanism", *heads], ["---", "---:", "---", *["---:"] * len(heads)]]
     lines += [[row["set"], f"{row['epsilon']:g}", f"`{row['mechanism']}`", *cells(row)] for row in rows]
-    return markdown(lines)
+    return excerpt(file, lines, lambda line: list(line[1:3]) == ["1", "`inftda_reconciled`"])
 
 
 def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
@@ -171,8 +167,9 @@ def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
         many=MANY,
         fewest=FEWEST,
         pooled=table(
+            "coverage.csv",
             rows,
-            [head for group in TRUE_COUNTS for head in (f"true {group}", "width")],
+            [head for group in TRUE_COUNTS for head in (f"true {group}", f"width, {group}")],
             lambda row: [
                 said
                 for group in TRUE_COUNTS
@@ -180,6 +177,7 @@ def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
             ],
         ),
         worst=table(
+            "coverage-worst.csv",
             rows,
             [f"true {group}" for group in TRUE_COUNTS],
             lambda row: [
@@ -190,8 +188,9 @@ def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
             ],
         ),
         selected=table(
+            "coverage-zeroed.csv",
             rows,
-            ["zeroed", "measured", "x ± z", f"above {MANY}", "x ± z"],
+            ["zeroed", "measured", "x ± z", f"above {MANY}", f"x ± z, above {MANY}"],
             lambda row: [
                 percent(row[group]["coverage"] if row[group]["cells"] * row["runs"] >= FEWEST else None)
                 for group in (ZEROED, OURS[0], NAIVE[0], OURS[1], NAIVE[1])

@@ -17,8 +17,8 @@ from typing import Any
 import repository  # noqa: F401, for tests.support
 from accuracy import sets
 from coverage import percent
-from results import load, markdown, save
-from rows import EPSILONS, LAWS, MOST_LEAVES, SEED, is_wanted, scales_of, survey
+from results import excerpt, load, markdown, save
+from rows import EPSILONS, LAWS, MOST_LEAVES, SEED, is_shown, is_wanted, scales_of, survey
 
 from flows.trials.in_memory import PublicTable
 from tasks.mechanisms import MECHANISMS
@@ -34,22 +34,23 @@ NAMES = ("inftda", "inftda_reconciled", "inftda_lenient", "inftda_shrunk", "tda_
 PAGE = """\
 # Noise rows
 
-This page compares what a release says of the share of rows that are noise alone with the truth. `python benchmarks/noise_rows.py` writes
-it; do not edit it. Each figure comes from {runs} runs with δ = 10⁻⁸ and a uniform split below a total that is exact. The command prints
-a line for every level.
+A noise row is a row whose true count is 0. This page compares what a release says about the share of such rows with the truth.
+`python benchmarks/noise_rows.py` writes it, and prints a line for every level; do not edit it. Each figure comes from {runs} runs with δ = 10⁻⁸ and a
+uniform split below a total that is exact.
 
-A release states an estimate where its noisy counts agree with no share that is further than {within:g} percentage points from it. *Levels* counts
-the levels below the total in all runs, and *stated* those with an estimate. *Mean error* is the mean distance of the estimates from the
-truth, in percentage points. *Worst level* is the largest distance of a level's estimates from the truth, as means over its runs, and
-*worst run* the largest distance in any run. *More* counts the levels with more noise rows than the release says that there are at most,
-which is allowed for {risk:g}% of them.
+A release states an estimate where its noisy counts rule out every share that is more than {within:g} percentage points away from it.
+
+- *levels*: the levels below the total, in all runs; *stated*: those with an estimate.
+- *mean error*: the mean distance of the estimates from the truth, in percentage points; *worst level*: the largest distance of a level's mean
+  estimate; *worst run*: the largest distance in any run.
+- *more*: levels with more noise rows than the release allows for. It may be wrong for {risk:g}% of them.
 
 {summary}
 
 ## Finest levels
 
-*Noise* is the share of rows at the finest level whose true count is 0, *estimated* what the release says of it, as a mean over the runs in
-which it states an estimate, and *at most* what it says that the share does not exceed with 95% probability.
+*Noise* is the true share of noise rows at the finest level, *estimated* the mean of the estimates, and *at most* what the release says that the share
+does not exceed with 95% probability. The page shows the default mechanism at ε = 1 with Gaussian noise.
 
 {finest}
 
@@ -191,7 +192,7 @@ def write_page(runs: int) -> None:
         within=100 * KNOWN_WITHIN,
         risk=100 * RISK,
         summary=markdown(summary(last["rows"])),
-        finest=markdown(finest(last["rows"])),
+        finest=excerpt("noise_rows.csv", finest(last["rows"]), is_shown),
         machine=last["machine"],
     )
     (Path(__file__).parent / "noise_rows.md").write_text(text, encoding="utf-8")

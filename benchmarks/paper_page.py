@@ -3,13 +3,13 @@
 If the authors' figures are missing, the page has only ours and says so.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from paper_figures import CLOSEST, Row, SideBySide, Theirs, theirs_at_hand
-from results import load, markdown
+from results import excerpt, load, markdown
 
 from tasks.pages.svg import Layer, chart, levels_axis, linear_axis, lines, style
 
@@ -39,20 +39,18 @@ This page compares our mechanisms with the figures of the paper's authors, on th
 Silvestri (2025). `python benchmarks/paper.py --page` writes it from the results of the last `python benchmarks/paper.py` in
 `build/bench/`; do not edit it.
 
-The settings are ε = 0.1, 1 and 10, δ = 10⁻⁸, and substitution of one trip. ρ is by the lemma as in the paper, and by privacy loss
-distributions where it says `pld`. There are {runs}. The noise comes from the table; for the histogram it comes
-from OpenDP. The recipe of the sets, the trees, the levels and the measures are the paper's: level 0 is the total, level 1 refines the
-destination, level 2 the origin, and so on.
+ε is 0.1, 1 and 10, δ = 10⁻⁸, under substitution of one trip. ρ is by the lemma as in the paper, or by privacy loss
+distributions (`pld`). There are {runs}. The noise comes from the table sampler; for the histogram, from OpenDP. Sets, trees and measures
+are the paper's: level 0 is the total, level 1 refines the destination, level 2 the origin, and so on.
 
 {source}
 
-A table cell “12 / 17” means ours / theirs. Errors are the largest absolute error of a level, averaged over the runs.
+“12 / 17” means ours / theirs. Errors are the largest absolute error of a level, averaged over the runs.
 
 ## Where they differ, and why
 
 The table has the geometric mean, over levels from 3 on and over ε, of our largest error divided by theirs. “½ρ” and “Δ₁ = √2” are our
-mechanisms with one thing changed to what their code does. They are experiments and not for release. “Closest” refers to other draws
-of the sets, described below.
+mechanisms changed in one thing to what their code does: experiments, not for release. “Closest” means the draws described below.
 
 {ratios}
 
@@ -63,12 +61,10 @@ of the sets, described below.
 
 ### Other draws of the same sets
 
-A set is scaled by its largest pair. So one Pareto draw decides how many people a set has, and how many pairs a threshold hides. The
-random tree decides how much lies below its largest area. To find the closest draw, we took 100 draws of the people and chose the one
-that best reproduces the loss of their histogram at ε = 0.1 (its error at level 0). We also took 100 draws of the tree and chose the
-one whose largest area has the share that the error at level 1 indicates. We did not fit the results at ε = 1 and 10, or those of the
-other mechanisms. “Lost” and “misses” are closest draw / theirs. The mechanisms are changed to their code's way as above, the top-down
-ones with half of ρ.
+A set is scaled by its largest pair, so one Pareto draw decides how many people it has; the random tree decides how much lies below its largest
+area. The closest draw is the one of 100 draws of the people that best reproduces the loss of their histogram at ε = 0.1 (its error at level
+0), on the one of 100 trees whose largest area has the share that their error at level 1 indicates. Nothing else was fitted. In the file, “lost” and
+“misses” are closest draw / theirs, with the mechanisms changed to their code's way.
 
 {others}
 
@@ -78,9 +74,8 @@ ones with half of ρ.
 
 ## False discoveries and false negatives at the finest level
 
-The false discovery rate is the share of the released pairs that have no trips. The false negative rate is the share of the pairs with
-trips that are not released. Both are in %. Released is a pair with a count above 0, as in the authors' code: a count below 0, which only
-`gaussian` has, is not.
+The false discovery rate is the share, in %, of released pairs that have no trips; the false negative rate that of pairs with trips that
+are not released. A pair is released if its count is above 0, as in the authors' code.
 
 False discovery rate (a complete set has none):
 
@@ -92,23 +87,31 @@ False negative rate:
 
 ## Seconds
 
-The table has the mean seconds of a run. Ours ran in memory, with noise from the table, in two processes side by side on {machine},
-which other programs used too. Theirs ran on the authors' machine, with OpenDP's noise. Our seconds with OpenDP's noise are in
-[README.md](README.md#the-papers-synthetic-sets).
+Mean seconds of a run. Ours ran in memory, with noise from the table, in two processes on {machine}, which other programs used too. Theirs ran on
+the authors' machine with OpenDP's noise, for which our seconds are in [README.md](README.md#the-papers-synthetic-sets).
 
 {seconds}
 
 ## Italy
 
-The paper's seventh set, Italy's commuters, is not public in the form that the authors used, so we cannot run it. The time for a nation
-of its shape is in [README.md](README.md#a-nation-of-italys-shape).
+The paper's seventh set, Italy's commuters, is not public in the form that the authors used. The time for a nation of its shape is in
+[README.md](README.md#a-nation-of-italys-shape).
 """
 
 
-def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; all but the first column to the right."""
-    rows = [heads, ["---", *["---:"] * (len(heads) - 1)], *lines]
-    return markdown(rows)
+def is_shown(line: Sequence[str]) -> bool:
+    """Return whether the page shows a line of a table: those at ε = 1."""
+    return line[1] == "1"
+
+
+def table(
+    file: str,
+    heads: Sequence[str],
+    lines: Iterable[Sequence[str]],
+    is_shown: Callable[[Sequence[str]], bool],
+) -> str:
+    """Write a table as CSV and return what is shown of it; all but the first column to the right."""
+    return excerpt(file, [heads, ["---", *["---:"] * (len(heads) - 1)], *lines], is_shown)
 
 
 def beside(ours: float | None, theirs: float | None) -> str:
@@ -144,7 +147,7 @@ def ratios(figures: SideBySide) -> str:
         for name, of in ({of: [of] for of in sets} | {of_all: sets}).items() if sets else ():
             of_set = [figures.ratio(of, *pair) for pair in RATIOS.values()]
             lines.append([name.replace("_", " "), *("–" if ratio is None else f"{ratio:.2f}" for ratio in of_set)])
-    return table(["", *(head.strip() for head in RATIOS)], lines)
+    return markdown([["", *(head.strip() for head in RATIOS)], ["---", *["---:"] * len(RATIOS)], *lines])
 
 
 def closest_sets(figures: SideBySide) -> list[str]:
@@ -281,27 +284,29 @@ def others(figures: SideBySide) -> str:
         "lost, ε = 1",
         "lost, ε = 10",
     ]
-    return table([*heads, *(f"{name} misses, %" for name in EXPERIMENTS.values())], lines)
+    heads += [f"{name} misses, %" for name in EXPERIMENTS.values()]
+    return table("paper-draws.csv", heads, lines, lambda _: False)
 
 
 def errors(figures: SideBySide) -> str:
-    """Return a table per set: ε and level by mechanism."""
-    parts = []
+    """Return a table of set, ε and level by mechanism."""
+    lines = []
     for of in figures.sets:
-        lines = []
         for epsilon in figures.epsilons:
             for level in SHOWN_LEVELS.get(figures.depth(of), range(1, figures.depth(of) + 1)):
-                line = [f"{epsilon:g}", f"{level}"]
+                line = [of.replace("_", " "), f"{epsilon:g}", f"{level}"]
                 line += [
                     beside(figures.our(of, name, epsilon, level), figures.their(of, name, epsilon, level))
                     for name in MECHANISMS
                 ]
                 line += [beside(figures.our(of, name, epsilon, level), None) for name in RECONCILED]
                 lines.append(line)
-        facts = figures.facts[of]
-        title = f"**{of.replace('_', ' ')}**: {facts['pairs']:,} pairs with trips, {facts['people']:,} people"
-        parts.append(f"{title}\n\n{table(['ε', 'level', *MECHANISMS, *RECONCILED], lines)}")
-    return "\n\n".join(parts)
+    return table(
+        "paper-errors.csv",
+        ["set", "ε", "level", *MECHANISMS, *RECONCILED],
+        lines,
+        lambda line: line[1] == "1" and line[2] in ("8", "16"),
+    )
 
 
 def rates(figures: SideBySide, measure: str, sets: Iterable[str]) -> str:
@@ -314,7 +319,7 @@ def rates(figures: SideBySide, measure: str, sets: Iterable[str]) -> str:
             theirs = figures.their(of, name, *at, f"{measure}_percent_mean")
             line.append(beside(None if ours is None else 100 * ours, theirs))
         lines.append(line)
-    return table(["", "ε", *MECHANISMS, *RECONCILED], lines)
+    return table(f"paper-{measure}.csv", ["set", "ε", *MECHANISMS, *RECONCILED], lines, is_shown)
 
 
 def seconds(figures: SideBySide) -> str:
@@ -329,7 +334,7 @@ def seconds(figures: SideBySide) -> str:
                     beside(row["seconds"]["mean"] if row else None, figures.theirs.seconds.get((of, name, epsilon)))
                 )
             lines.append(line)
-    return table(["", "ε", *MECHANISMS, RECONCILED[0]], lines)
+    return table("paper-seconds.csv", ["set", "ε", *MECHANISMS, RECONCILED[0]], lines, is_shown)
 
 
 def draw(figures: SideBySide, kind: str) -> str:

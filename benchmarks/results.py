@@ -1,9 +1,10 @@
 """Results of benchmarks: each benchmark saves a JSON file under build/bench/, and `report.py` loads it."""
 
+import csv
 import json
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,23 @@ def load(name: str) -> dict[str, Any] | None:
 def markdown(rows: Iterable[Iterable[str]]) -> str:
     """Return rows of cells as a table in Markdown; the second row says how columns are aligned."""
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def excerpt(file: str, rows: Iterable[Sequence[str]], is_shown: Callable[[Sequence[str]], bool]) -> str:
+    """Write a table beside the pages as CSV, and return those of its rows that a page shows, with a link to all.
+
+    Args:
+        file: the name of the CSV file.
+        rows: the heads, how columns are aligned, and the lines.
+        is_shown: whether a page shows a line.
+    """
+    heads, aligned, *lines = rows
+    with (Path(__file__).parent / file).open("w", encoding="utf-8", newline="") as stream:
+        plain = ([cell.replace("`", "") for cell in line] for line in (heads, *lines))
+        csv.writer(stream, lineterminator="\n").writerows(plain)
+    shown = [*filter(is_shown, lines)]
+    told = f"All {len(lines)} rows are in [{file}]({file})."
+    return f"{markdown([heads, aligned, *shown])}\n\n{told}" if shown else told
 
 
 def machine() -> str:

@@ -34,9 +34,9 @@ def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
 
 
 def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
-    """Add the pages and pictures of benchmarks/ to the site, and the JSON Schema of specs."""
+    """Add the pages, tables and pictures of benchmarks/ to the site, and the JSON Schema of specs."""
     beside = Path(config.docs_dir).parent / "benchmarks"
-    for path in sorted([*beside.glob("*.md"), *beside.glob("*.svg")]):
+    for path in sorted(of for of in beside.iterdir() if of.suffix in {".md", ".svg", ".csv"}):
         files.append(File.generated(config, f"benchmarks/{path.name}", abs_src_path=str(path)))
     schema = Path(config.docs_dir).parent / "flows" / "specification" / _SCHEMA
     files.append(File.generated(config, f"reference/{_SCHEMA}", abs_src_path=str(schema)))
