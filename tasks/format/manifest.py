@@ -84,7 +84,7 @@ class Manifest(Section, Counted, BaseModel):
             0 for summed levels, infinite for exact ones), whose sums over the first leaves were rounded; that adds 1/6 to the variance of any range of leaves that are adjacent in the order of the tree. With `views` those of the views are measured
             too, and sums over the first areas of all axes were rounded: a count is made of some of them, and each adds 1/12. With `grid` they come from all
             combinations of levels of d axes, each with a product of precisions; rounding adds 2^d/12 to the variance of any box
-            (docs/uncertainty.md). With `dense` they come from the sums in `strategy.parquet` over the codes of one axis, as noisy as the finest
+            (docs/proofs/uncertainty.md). With `dense` they come from the sums in `strategy.parquet` over the codes of one axis, as noisy as the finest
             level states; rounding adds as in a tree. Beside other axes each such axis has a `strategy_<axis>.parquet`, and the rest is as with `grid`. The file leaves it out where counts are not such estimates.
         statistic: of group sizes, what was measured of each region and size: `tails`, the groups of at least this size; `sizes`, those
             of this size; `chain`, the groups of a larger size, or of this size in this region or a later one. The noisy counts are of
