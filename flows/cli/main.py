@@ -178,6 +178,7 @@ class _WithoutPandas:
 def run() -> NoReturn:
     """Be the `trellis` command, and leave at once: the threads that Prefect leaves behind have nothing more to do."""
     sys.meta_path.insert(0, _WithoutPandas())
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # for which it would look through all installed packages
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()

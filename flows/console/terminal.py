@@ -8,7 +8,6 @@ from typing import TypeVar, cast
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from flows.run.runner import Report
@@ -67,8 +66,13 @@ def progress() -> Iterator[Report]:
 
     The bars are in the order of the levels, whichever is measured first.
     """
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
     columns = TextColumn("level {task.description}"), BarColumn(), TextColumn(_DONE)
-    with Progress(*columns, TimeElapsedColumn(), console=err, disable=not sys.stderr.isatty()) as bars:
+    with Progress(*columns, TimeElapsedColumn(), console=err) as bars:
         bar_of: list[TaskID] = []
 
         def report(level: int, measured: int, known: int) -> None:
@@ -82,6 +86,8 @@ def progress() -> Iterator[Report]:
 @contextmanager
 def trials_progress(trials: int) -> Iterator[Callable[[int], None]]:
     """Show a bar of trials on stderr; nothing where stderr is no terminal. Yields a function that adds finished trials."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = TextColumn("trials"), BarColumn(), MofNCompleteColumn()
     with Progress(*columns, TimeElapsedColumn(), console=err, disable=not sys.stderr.isatty()) as bars:
         bar = bars.add_task("", total=trials)

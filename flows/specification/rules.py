@@ -15,7 +15,7 @@ from tasks.ingest.sources.databases import fault_of_url
 class Keys(BaseModel):
     """A section of a spec. Unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Faults(ValueError):

@@ -66,7 +66,7 @@ class Privacy(BaseModel):
         statement: the guarantee in words.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     unit: str
     neighbours: str
@@ -95,7 +95,7 @@ class Intervals(BaseModel):
         signal_rate: of a level's rows with `signal`, the share that is expected to have a true count of 0 at most.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     confidence: float
     simultaneous: bool = False

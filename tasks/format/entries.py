@@ -16,7 +16,7 @@ Promise = Literal["rows", "cells"]
 class Section(BaseModel):
     """A section of a manifest: it has the keys that are listed, no others, and is not changed."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class LevelIntervals(Section):

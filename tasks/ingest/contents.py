@@ -13,7 +13,7 @@ from storage.database.connections import Connection
 from storage.errors import InputError, StoreError, disk_fault, public_errors
 from storage.ledger.recognition import Columns, Content, RecognisedTable
 from storage.machine.fingerprints import fingerprint_of_records, key_of_records
-from tasks.ingest.tables import Table, TableRows, check_columns, identifier, in_nfc, opened
+from tasks.ingest.tables import Table, TableRows, check_columns, identifier, in_nfc, opened, reader
 
 _HALVES = (1, 17)  # where the halves of 128 bits of a hash begin, in hex
 _WORD = 2**64  # modulo which each half is added up
@@ -55,8 +55,10 @@ def same_content(public: Table, confidential: Table, columns: Columns) -> bool:
     if public.is_same(confidential) or public.has_bytes_of(confidential) or public.shows_rows_of(confidential):
         return True
     try:
+        if not _has(public, columns):
+            return False
         by_columns = fingerprints(public, columns)
-    except InputError:  # it lacks a column, or is no table
+    except InputError:  # it is no table, or has a column twice
         return False
     return by_columns[columns] == fingerprints(confidential, columns)[columns]
 
@@ -93,6 +95,11 @@ def _read(
         pair: fingerprint_of_records(records, [half % _WORD for half in halves])
         for pair, records, *halves in zip(pairs, sums[::3], sums[1::3], sums[2::3], strict=True)
     }
+
+
+def _has(table: Table, columns: Columns) -> bool:
+    with reader(table) as con, opened(con, table) as rows:
+        return {*rows.names}.issuperset(map(in_nfc, _names([columns])))
 
 
 def _in_memory() -> Connection:

@@ -6,7 +6,6 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
-import scipy
 
 from tasks.accounting.allocation import scale_for
 from tasks.accounting.opendp import privacy_map
@@ -71,7 +70,9 @@ def normal_quantile(log_tail: float) -> float:
     log_tail = min(log_tail, math.log(0.5))
     if log_tail > _LEAST_LISTED:
         return 0.0 - NormalDist().inv_cdf(math.exp(log_tail))
-    return -float(scipy.special.ndtri_exp(log_tail))
+    from scipy.special import ndtri_exp
+
+    return -float(ndtri_exp(log_tail))
 
 
 @lru_cache(maxsize=4096)

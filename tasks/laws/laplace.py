@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from tasks.accounting.allocation import laplace_map, laplace_scale_for
@@ -192,9 +191,9 @@ def laplace_density(values: FloatArray, scale: float, terms: int = 1) -> FloatAr
     if terms > _NORMAL_FROM:
         return np.exp(-(far**2) / (4 * terms))
     far = np.maximum(far, _NEAR_ZERO)
-    density: FloatArray = np.exp((terms - 0.5) * np.log(far) - far - scipy.special.gammaln(terms)) * scipy.special.kve(
-        terms - 0.5, far
-    )
+    from scipy.special import gammaln, kve
+
+    density: FloatArray = np.exp((terms - 0.5) * np.log(far) - far - gammaln(terms)) * kve(terms - 0.5, far)
     return density
 
 

@@ -8,7 +8,6 @@ the sines :math:`q_{ki} = \sqrt{2 / (n + 1)} \sin(\pi k i / (n + 1))`, and no ei
 from collections.abc import Sequence
 
 import numpy as np
-import scipy
 
 from tasks.tree.axis import Axis, FloatArray
 from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, SETS, WORST, of_sets
@@ -42,9 +41,11 @@ def best_precisions(n: int) -> FloatArray:
     return x / float(costs.max())
 
 
-def draw_noise(x: FloatArray, generator: np.random.Generator) -> FloatArray:
+def draw_noise(x: FloatArray, generator: "np.random.Generator") -> FloatArray:
     """Return Gaussian noise of the leaves with information X, float64, shape (n,)."""
-    noise: FloatArray = scipy.fft.dst(generator.standard_normal(len(x)) / np.sqrt(x), type=1, norm="ortho")
+    from scipy.fft import dst
+
+    noise: FloatArray = dst(generator.standard_normal(len(x)) / np.sqrt(x), type=1, norm="ortho")
     return noise
 
 
@@ -106,7 +107,9 @@ def _cosines(x: FloatArray) -> FloatArray:
 
     The sum of x_k q_ki q_kj is the difference of those at |i - j| and at i + j.
     """
-    cosines: FloatArray = scipy.fft.dct(np.pad(x, 1), type=1) / (2 * (len(x) + 1))
+    from scipy.fft import dct
+
+    cosines: FloatArray = dct(np.pad(x, 1), type=1) / (2 * (len(x) + 1))
     return cosines
 
 

@@ -21,9 +21,9 @@ leaves a number of cells with records: rows beyond that number are noise, whiche
 """
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
-import scipy
 
 from tasks.laws.law import Density
 from tasks.tree.axis import FloatArray, IntArray
@@ -194,7 +194,7 @@ class _Fits:
         self._aim = np.append(cells / np.sqrt(expected), _HEAVY)
         self._best, least = self._solve(0, self._aim)
         freedom = max(float((measured * fitted / expected).sum()), 1.0)
-        self._allowed = least + float(scipy.special.chdtri(1, RISK_OF_RANGE)) * max(1.0, least / freedom)
+        self._allowed = least + NormalDist().inv_cdf(RISK_OF_RANGE / 2) ** 2 * max(1.0, least / freedom)
 
     def furthest(self, end: float) -> FloatArray:
         """Return a distribution that fits well enough, with a weight of 0 as near to an end, 0 or 1, as there is one."""
@@ -219,7 +219,43 @@ class _Fits:
         return np.append(weight, others) if miss <= self._allowed else None
 
     def _solve(self, first: int, aim: FloatArray) -> tuple[FloatArray, float]:
-        from scipy.optimize import nnls
+        system = self._system[:, first:]
+        weights = _non_negative(system, aim)
+        return weights, float(((system @ weights - aim) ** 2).sum())
 
-        weights, miss = nnls(self._system[:, first:], aim)
-        return weights, float(miss**2)
+
+def _non_negative(system: FloatArray, aim: FloatArray) -> FloatArray:
+    """Return the weights >= 0 with which a system comes nearest to an aim, as `scipy.optimize.nnls`, whose import takes longer than this.
+
+    Args:
+        system: shape (rows, weights).
+        aim: shape (rows,).
+    Raises:
+        RuntimeError: none are found.
+    Source:
+        Lawson and Hanson (1974), Solving Least Squares Problems, chapter 23.
+    """
+    weights = np.zeros(system.shape[1])
+    used = np.zeros(len(weights), dtype=bool)
+    least = 10 * max(system.shape) * np.finfo(float).eps * np.abs(system).sum(axis=0).max()
+    for _ in range(3 * len(weights)):
+        gains = np.where(used, 0.0, system.T @ (aim - system @ weights))
+        added = int(gains.argmax())
+        if gains[added] <= least:
+            return weights
+        used[added] = True
+        while True:
+            fitted = np.zeros(len(weights))
+            fitted[used] = np.linalg.lstsq(system[:, used], aim, rcond=None)[0]
+            falling = used & (fitted <= 0)
+            if not falling.any():
+                break
+            steps = np.full(len(weights), np.inf)
+            steps[falling] = weights[falling] / (weights[falling] - fitted[falling])
+            weights += steps.min() * (fitted - weights)
+            used &= steps > steps.min()
+            weights[~used] = 0.0
+        if not used[added]:  # what it would gain is rounding
+            return weights
+        weights = fitted
+    raise RuntimeError("No weights are found.")

@@ -20,8 +20,6 @@ This t is a convex function of r: a norm of weights that are linear in r, and wh
 import math
 from collections.abc import Callable
 
-import scipy
-
 from tasks.laws.gaussian import gaussian_log_kappa, normal_quantile
 from tasks.laws.law import Draws
 
@@ -71,6 +69,10 @@ def share_ends(part: float, whole: float, reach: Reach) -> tuple[float, float]:
 
         if excess(limit) <= 0 or limit == nearest:
             return limit
-        return nearest if excess(nearest) > 0 else float(scipy.optimize.brentq(excess, nearest, limit))
+        if excess(nearest) > 0:
+            return nearest
+        from scipy.optimize import brentq
+
+        return float(brentq(excess, nearest, limit))
 
     return end(0.0, -1), end(1.0, 1)

@@ -13,7 +13,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-import shapely
 
 from storage.tables import ENDS, ends_of
 from tasks.folder.export.tables import PublishedTable, PublishedTables
@@ -64,6 +63,8 @@ class _Geometries:
 
     def __init__(self, tables: PublishedTables, table: PublishedTable) -> None:
         """Read the shapes of the areas of a level, and find a point inside each where lines connect them."""
+        import shapely
+
         axes = shaped_axes(tables.manifest, table.axes)
         self._are_lines = len(axes) == _LINES
         self._bounds = np.full(4, np.nan)
@@ -81,12 +82,16 @@ class _Geometries:
 
     def of(self, part: pa.Table) -> pa.Array:
         """Return the geometries of some rows, as WKB; missing where there is none."""
+        import shapely
+
         made = self._made(part)
         self._note(made)
         return pa.array(shapely.to_wkb(made, byte_order=1).tolist(), pa.binary())
 
     def are_of(self, part: pa.Table, there: pa.Array) -> bool:
         """Return whether geometries are those of some rows. A line may end at any point of an area: versions of GEOS choose others."""
+        import shapely
+
         expected, own = self._made(part), np.asarray(shapely.from_wkb(there.to_pylist()), dtype=object)
         self._note(own)
         known = ~shapely.is_missing(own)
@@ -116,6 +121,8 @@ class _Geometries:
         return numbers
 
     def _note(self, geometries: Any) -> None:
+        import shapely
+
         there = geometries[~shapely.is_missing(geometries)]
         if len(there):
             self._kinds |= {shape.geom_type for shape in there}
@@ -139,6 +146,8 @@ def _taken(geometries: Any, numbers: pl.Series) -> Any:
 
 def _lines(origins: Any, destinations: Any) -> Any:
     """Return the lines from points to points; None where a point is missing or both are the same."""
+    import shapely
+
     lines = np.full(len(origins), None, dtype=object)
     both = ~(shapely.is_missing(origins) | shapely.is_missing(destinations))
     both[both] = ~shapely.equals(origins[both], destinations[both])
@@ -150,6 +159,8 @@ def _lines(origins: Any, destinations: Any) -> Any:
 
 def map_failures(tables: PublishedTables, levels: Sequence[PublishedTable]) -> list[str]:
     """Return where the tables with shapes differ from the tables of their levels, one sentence per file."""
+    import shapely
+
     failures = []
     for table in levels:
         name = table.path_in(FOLDER, ENDING)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow.parquet as pq
-import shapely
 from pydantic import ValidationError
 
 from storage.machine.files import sha256_of_all
@@ -367,6 +366,8 @@ def _misshapen(path: Path, columns: Sequence[str]) -> str:
         return "must have columns of codes, and geometry."
     if areas.null_count().sum_horizontal().item() or not _are_sorted(areas.select(columns)):
         return "does not have each area once, in the order of codes."
+    import shapely
+
     shapes = shapely.from_wkb(areas[GEOMETRY].to_numpy(), on_invalid="ignore")
     kinds = {shapely.GeometryType.POLYGON, shapely.GeometryType.MULTIPOLYGON}
     if not kinds.issuperset(shapely.get_type_id(shapes)) or not shapely.is_valid(shapes).all():

@@ -239,7 +239,8 @@ def rows_of_files(con: Connection, files: Sequence[FileTable], register: Callabl
     """Return the rows of CSV, Parquet and JSON files together: the columns that all of them have, also in the names of their folders."""
     formed = [(file, _form(con, file), file.said_by_folders) for file in files]
     _, first, said = formed[0]
-    names = [name for name in first.names if name.strip() and all(name in form.names for _, form, _ in formed)]
+    in_all = set(first.names).intersection(*(form.names for _, form, _ in formed))
+    names = [name for name in first.names if name.strip() and name in in_all]
     keys = [key for key in said if key not in names and all(key in of for *_, of in formed)]
     known = {name for _, form, of in formed for name in (*form.names, *of)}
 
