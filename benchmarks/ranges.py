@@ -12,7 +12,7 @@
 - data: the error of all ranges on made-up daily counts, and of the default mechanism beside unbiased trees.
 - releases: seconds and memory for 2²⁰ leaves; over `--releases` releases the variance of the nodes of every level, and their bias; how many
   of 2,000 random ranges their intervals hold in 200 releases.
-- errata: the figures of docs/privacy.md about Dharangutte, Gao, Gong and Wang (2024). The event that breaks sampling in floating-point
+- errata: the figures of docs/proofs/errata.md about Dharangutte, Gao, Gong and Wang (2024). The event that breaks sampling in floating-point
   numbers is counted in `--draws` draws; `--draws 20000000` takes a few minutes.
 
 A line says of every figure that was asked for whether it is reached. Nothing is released or charged.
@@ -482,7 +482,7 @@ def releases(asked: argparse.Namespace) -> list[Asked]:
 
 
 def errata(asked: argparse.Namespace) -> list[Asked]:
-    """Print the figures that docs/privacy.md has about the paper."""
+    """Print the figures that docs/proofs/errata.md has about the paper."""
     epsilon, delta, depth = 0.1, 1e-9, 15
     paper = 2 * math.log(2 / delta) / epsilon**2  # its variance for sensitivity 1
     events = floating_point_events(math.sqrt(paper * (1 + depth / 3)), depth, asked.draws, asked.seed)

@@ -36,7 +36,7 @@ You can also run each benchmark by itself:
 | `python benchmarks/cores.py` | how much a second core speeds up the branches of a release |
 | `python benchmarks/cluster.py` | what a cluster costs and gains: CPU of an order, workers against threads, bytes through the mailbox |
 | `python benchmarks/growth.py` | seconds against cells, over four decades |
-| `python benchmarks/intopt.py`, `sampler.py` | IntOpt compared with a full sort; the two samplers ([docs/sampler.md](../docs/sampler.md)) |
+| `python benchmarks/intopt.py`, `sampler.py` | IntOpt compared with a full sort; the two samplers ([docs/proofs/sampler.md](../docs/proofs/sampler.md)) |
 | `python benchmarks/rhode_island.py`, `large_plan.py`, `accountants.py` | the numbers in the [README](../README.md) |
 | `python benchmarks/desk.py` | what each command takes from start to end: [desk.md](desk.md) |
 | `python benchmarks/report.py` | nothing; it writes this page and its plots |

@@ -1,4 +1,4 @@
-"""Measure the table sampler for docs/sampler.md: the size of tables, τ, and the time of a draw. `make bench`.
+"""Measure the table sampler for docs/proofs/sampler.md: the size of tables, τ, and the time of a draw. `make bench`.
 
 Draws are measured in thread time, which other work on the machine disturbs least. Two processes share no interpreter's lock, only the
 machine and its load. So comparing two threads with two processes shows whether two threads block each other.

@@ -3,7 +3,7 @@
 A release is chosen after its author has seen the earlier ones. ρ adds up even then; privacy loss distributions do not. So
 across releases the ρ of all discrete Gaussians is summed and converted once (`zcdp`), and mechanisms that are only (ε, δ) add
 theirs. How much is spent on which kind is also chosen after seeing earlier releases. So where both kinds occur, both together
-must keep within the cap at one Rényi order, which the cap fixes (docs/privacy.md). If there is only one release, its own
+must keep within the cap at one Rényi order, which the cap fixes (docs/proofs/privacy.md). If there is only one release, its own
 guarantee counts, whatever its accountant. All costs are those of one unit (`for_one_unit`).
 """
 

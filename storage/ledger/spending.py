@@ -2,7 +2,7 @@
 
 A release is charged for a unit with as many records as its own spec states. Where ingest cuts records beyond that, the charge
 holds for every unit. Where the data owner promises it, another release about the same people may promise more records. Then
-what the first one cost a unit with that many records is more than its charge, and that is what counts (docs/privacy.md).
+what the first one cost a unit with that many records is more than its charge, and that is what counts (docs/proofs/privacy.md).
 """
 
 import math

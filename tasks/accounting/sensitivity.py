@@ -130,7 +130,7 @@ def l2_sensitivity_squared(
     Raises:
         ValueError: the relation is unknown, or m or D is out of range.
     Source:
-        Boninsegna and Silvestri (2025) for m = 1; derived in docs/privacy.md, since the paper's √m holds only from the
+        Boninsegna and Silvestri (2025) for m = 1; derived in docs/proofs/privacy.md, since the paper's √m holds only from the
         level of the promise on.
     """
     if neighbours not in {SUBSTITUTION, ADD_REMOVE}:
@@ -188,7 +188,7 @@ def joint_part(total: Fraction, together: Fraction) -> Fraction:
     Returns:
         c, from 2/3 to 1; 1 where the total costs nothing.
     Source:
-        docs/privacy.md, "The total and the rest".
+        docs/proofs/privacy.md, "The total and the rest".
     """
     share = total / together if total else Fraction(0)
     return max(1 - share, (1 + share) / 2)

@@ -1,4 +1,4 @@
-"""Samplers: each adds noise of a given scale to whole chunks of true counts, OpenDP's exactly, the table's by inversion in integers (docs/sampler.md). None takes a seed.
+"""Samplers: each adds noise of a given scale to whole chunks of true counts, OpenDP's exactly, the table's by inversion in integers (docs/proofs/sampler.md). None takes a seed.
 
 A table cuts [0, 2¹⁹²) into one interval of integers per outcome. A draw is a uniform integer of 192 bits, of which only
 the first 64 are drawn unless they leave open on which side of a cut it lies.
@@ -90,7 +90,7 @@ def table_noise(true_counts: IntArray, scale: float) -> IntArray:
         and independent of all others. No seed: 64 bits a cell from `os.urandom`, more where they do not decide.
         Most of the time is spent without the interpreter's lock.
     Source:
-        docs/sampler.md.
+        docs/proofs/sampler.md.
     """
     if not scale <= LARGEST_TABLE_SCALE:  # infinity, and what is not a number, is for OpenDP's sampler to refuse
         return discrete_gaussian(true_counts, scale)
@@ -106,7 +106,7 @@ def laplace_by_table(true_counts: IntArray, scale: float) -> IntArray:
         Each cell's noise is within total variation distance LARGEST_TAU of the discrete Laplace law of `samplers`, and
         independent of all others. No seed: 64 bits a cell from `os.urandom`, more where they do not decide.
     Source:
-        docs/sampler.md.
+        docs/proofs/sampler.md.
     """
     if not scale <= LARGEST_LAPLACE_SCALE:
         return discrete_laplace(true_counts, scale)

@@ -316,7 +316,7 @@ def cascade_of(tree: Tree) -> list[FloatArray]:
     same records with the nodes above them.
 
     Source:
-        Dharangutte, Gao, Gong and Wang (2024), Algorithm 2; docs/unbiased-trees.md derives the precisions.
+        Dharangutte, Gao, Gong and Wang (2024), Algorithm 2; docs/proofs/unbiased-trees.md derives the precisions.
     """
     children = np.full((1,) * len(tree.axes), np.inf)
     found = list[FloatArray]()

@@ -87,7 +87,7 @@ def test_the_page_of_mechanisms_is_that_of_the_table():
 
 
 def test_nearest_rounding_is_as_far_from_the_truth_as_the_errata_say():
-    """The 28 leaves of docs/privacy.md: nearest rounding is 19 times as far off as the measurements, controlled rounding is not."""
+    """The 28 leaves of docs/proofs/errata.md: nearest rounding is 19 times as far off as the measurements, controlled rounding is not."""
     truth, total = np.ones(28), np.zeros(28, dtype=np.int32)
     noisy = truth + (np.arange(28) < 13)
     settled = settle_overlapping(noisy, 1 / 28, [Grouping(total, np.array([28.0]), 1.0)])
