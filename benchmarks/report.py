@@ -41,7 +41,7 @@ You can also run each benchmark by itself:
 | `python benchmarks/desk.py` | what each command takes from start to end: [desk.md](desk.md) |
 | `python benchmarks/report.py` | nothing; it writes this page and its plots |
 
-These are not part of `make bench`. Their figures are in [docs/mechanisms.md](../docs/mechanisms.md), and some are in the README:
+These are not part of `make bench`. Their figures are in [docs/proofs](../docs/proofs/accuracy.md), and some are in the README:
 
 | command | measures |
 |---|---|

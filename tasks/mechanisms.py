@@ -332,7 +332,7 @@ def _counting_groups(name: str) -> Mechanism:
 
 
 # inftda_shrunk: ours. inftda, tda_l2, tda_linf, stability_histogram: Boninsegna and Silvestri (2025); inftda_reconciled: its second pass is that of
-# Hay, Rastogi, Miklau and Suciu (2010); inftda_lenient: ours; gaussian: Canonne, Kamath and Steinke (2020). docs/mechanisms.md has the
+# Hay, Rastogi, Miklau and Suciu (2010); inftda_lenient: ours; gaussian: Canonne, Kamath and Steinke (2020). docs/proofs/mechanisms.md has the
 # mathematics of each. cbdp: Fioretto, Lee and Van Hentenryck (2018). cascade: Dharangutte, Gao, Gong and Wang (2024); wavelet:
 # Xiao, Wang and Gehrke (2010); hierarchical: Hay, Rastogi, Miklau and Suciu (2010). optimal_ranges: Denisov, McMahan, Rush, Smith and
 # Thakurta (2022).

@@ -17,7 +17,7 @@ def nearest_in_euclid(noisy: IntArray, first_cell: IntArray, totals: IntArray) -
     t = ⌈θ⌉, all of it is whole: y = max(0, x − t), and one more for the largest of the cells with x ≥ t.
 
     What is nearest in squares is nearest in the Chebyshev norm as well, among real numbers and among integers: so this is
-    both the Euclidean baseline and, of all that IntOpt may return, the nearest in squares (docs/mechanisms.md).
+    both the Euclidean baseline and, of all that IntOpt may return, the nearest in squares (docs/proofs/mechanisms.md).
 
     Arguments, result and errors as of `nearest_in_chebyshev`.
 

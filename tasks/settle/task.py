@@ -55,7 +55,7 @@ class Together:
 
     Source:
         Fioretto, Lee and Van Hentenryck (2018), with the weights :math:`1 / n_i`. With :math:`1 / \sigma_i^2`, the bias of
-        leaves that end at zero shows in the sums. The weights here lie between the two: docs/mechanisms.md.
+        leaves that end at zero shows in the sums. The weights here lie between the two: docs/proofs/mechanisms.md.
     """
 
     by_priors: Shrink | None = None

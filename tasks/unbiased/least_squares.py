@@ -110,7 +110,7 @@ def least_squares(
     Guarantees:
         Post-processing: reads no true count. Deterministic.
     Source:
-        Hay, Rastogi, Miklau and Suciu (2010), for any precisions and numbers of children; docs/mechanisms.md.
+        Hay, Rastogi, Miklau and Suciu (2010), for any precisions and numbers of children; docs/proofs/mechanisms.md.
     """
     tree = variances.tree
     cut = max(level for level in range(tree.depth + 1) if level == 0 or tree.possible_cells(level) <= most_cells)

@@ -70,7 +70,7 @@ def design(workload: str | Ranges, moves: BoolArray, largest: int = LARGEST_ENTR
     Guarantees:
         Its mean variance is within 0.7% of the bound, unless whole numbers up to the largest are too coarse for that.
     Source:
-        Denisov, McMahan, Rush, Smith and Thakurta (2022) for the fixed point under add_remove; docs/mechanisms.md for other moves.
+        Denisov, McMahan, Rush, Smith and Thakurta (2022) for the fixed point under add_remove; docs/proofs/mechanisms.md for other moves.
     """
     n = len(moves) - 1
     matrix, found = gram(workload, n), _fixed_point(workload, moves)

@@ -84,7 +84,7 @@ class TreeVariances:
         below: for levels 0 to T, V of every node, records squared.
         children: for levels 0 to T - 1, the sum of V over the children of every node.
     Source:
-        docs/mechanisms.md derives it.
+        docs/proofs/mechanisms.md derives it.
     """
 
     tree: Tree

@@ -109,7 +109,7 @@ def test_figures_of_views_are_told_with_their_verdicts(imported):
         part = {"machine": "a machine", "rows": [{"runs": 7, "text": "a table", "figures": [figure]}]}
         stated = "" if error != error else f"{error:.2g}"
         assert f"| an error | {value:.4g} | {stated} | at most 5 | {told} |" in views.page({"city": part})
-    page, mechanisms = (BENCHMARKS / "views.md").read_text("utf-8"), (DOCS / "mechanisms.md").read_text("utf-8")
+    page, mechanisms = (BENCHMARKS / "views.md").read_text("utf-8"), (DOCS / "proofs/mechanisms.md").read_text("utf-8")
     titles = [part.title for part in views.PARTS.values()]
     assert re.findall("^## (.+)$", page, re.MULTILINE) == ["What was asked for", *titles]
     figures = re.findall(r"^\| (.+?) \| ([\d.,]+) \| .*? \| (.+?) \| (reached|MISSED)", page, re.MULTILINE)
