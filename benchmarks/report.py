@@ -57,7 +57,7 @@ These are not part of `make bench`. Their figures are in [docs/proofs](../docs/p
 | `python benchmarks/crossing.py` | trips by mode and hour: errors of zone totals, pairs of zones, modes and hours by district, by the order of the tree and the views beside it: [crossing.md](crossing.md); options `--runs`, `--epsilon`, `--mechanisms` |
 | `python benchmarks/days.py` | the error of a day and of the sum of all days of a series whose days are measured together, against releases that each stand alone at the same ρ; options `--days`, `--trials` |
 | `python benchmarks/ranges.py` | exact variances of ranges, prefixes and nodes for trees of which every node is measured, beside the optimum; and what releases take and come to; options `--only`, `--runs`, `--releases`, `--draws` |
-| `python benchmarks/ten_billion.py` | what ten billion cells would take, on paper: a straight line through two releases of made-up nations; option `--shares` |
+| `python benchmarks/ten_billion.py` | what ten billion cells would take, on paper: [ten_billion.md](ten_billion.md); option `--shares` |
 | `python benchmarks/rejected.py` | the same errors for ideas that we tried and did not keep |
 | `python benchmarks/report_picture.py` | nothing; it draws docs/report.png, the picture of a report in the README |
 
