@@ -88,14 +88,14 @@ False negative rate:
 ## Seconds
 
 Mean seconds of a run. Ours ran in memory, with noise from the table, in two processes on {machine}, which other programs used too. Theirs ran on
-the authors' machine with OpenDP's noise, for which our seconds are in [README.md](README.md#the-papers-synthetic-sets).
+the authors' machine with OpenDP's noise, for which our seconds are in [speed.md](speed.md#the-papers-synthetic-sets).
 
 {seconds}
 
 ## Italy
 
 The paper's seventh set, Italy's commuters, is not public in the form that the authors used. The time for a nation of its shape is in
-[README.md](README.md#a-nation-of-italys-shape).
+[speed.md](speed.md#a-nation-of-italys-shape).
 """
 
 

@@ -1,4 +1,4 @@
-"""Write benchmarks/README.md and its plots from the results of the benchmarks under build/bench/."""
+"""Write benchmarks/README.md, speed.md and its plots from the results of the benchmarks under build/bench/."""
 
 from collections.abc import Callable, Iterable
 from itertools import accumulate, pairwise
@@ -15,109 +15,100 @@ from tasks.pages.svg import Scale, chart, linear_axis, lines, log_axis, marks, s
 HERE = Path(__file__).parent
 Row = dict[str, Any]
 
-PAGE = """\
+INDEX = """\
 # Benchmarks
 
-This page shows how fast and how accurate Trellis is, and how to measure it again. `python benchmarks/report.py` writes the page from
-the results of the last runs in `build/bench/`, and leaves sections without results as they are; do not edit it. `make bench` runs
-everything in the first table and then writes this page. That takes about forty minutes on two cores, 6 GB of memory and 10 GB of disk.
-You can also run each benchmark by itself:
+This page lists what is measured, and by which command. `make bench` runs the first table, which takes about forty minutes on two cores, 6 GB of
+memory and 10 GB of disk, and writes the pages, with long tables as CSV beside them. Do not edit these by hand.
 
 | command | measures |
 |---|---|
-| `python benchmarks/peers.py` | Trellis and the published package `inf-tda`, in turn on the same table |
-| `python benchmarks/synthetic.py` | the synthetic sets of the paper |
-| `python benchmarks/paper.py` | every mechanism on those sets, beside the authors' figures: [paper.md](paper.md), which `--page` writes |
-| `python benchmarks/coverage.py` | how many intervals of fixed cells contain the true count, and how wide they are: [coverage.md](coverage.md) |
-| `python benchmarks/estimator.py` | how near to the truth the shrinking estimator is, with totals measured beside it and without: [estimator.md](estimator.md) |
-| `python benchmarks/rows.py` | how many published rows have a true count in their interval, and how wide those are: [rows.md](rows.md) |
-| `python benchmarks/noise_rows.py` | what releases say of the share of rows that are noise alone, and how that is: [noise_rows.md](noise_rows.md) |
-| `python benchmarks/nation.py` | a made-up nation of Italy's shape: in memory, and with the command line; and how much of the release is serial (by `serial.py`) |
-| `python benchmarks/cores.py` | how much a second core speeds up the branches of a release |
-| `python benchmarks/cluster.py` | what a cluster costs and gains: CPU of an order, workers against threads, bytes through the mailbox |
-| `python benchmarks/growth.py` | seconds against cells, over four decades |
-| `python benchmarks/intopt.py`, `sampler.py` | IntOpt compared with a full sort; the two samplers ([docs/proofs/sampler.md](../docs/proofs/sampler.md)) |
-| `python benchmarks/rhode_island.py`, `large_plan.py`, `accountants.py` | the numbers in the [README](../README.md) |
-| `python benchmarks/desk.py` | what each command takes from start to end: [desk.md](desk.md) |
-| `python benchmarks/report.py` | nothing; it writes this page and its plots |
+| `python benchmarks/peers.py` | Trellis beside the published package `inf-tda`: [speed.md](speed.md) |
+| `python benchmarks/synthetic.py` | seconds on the paper's synthetic sets: [speed.md](speed.md) |
+| `python benchmarks/nation.py` | a made-up nation of Italy's shape, and what of its release is serial (`serial.py`): [speed.md](speed.md) |
+| `python benchmarks/cores.py`, `cluster.py`, `growth.py` | a second core, a cluster, seconds against cells: [speed.md](speed.md) |
+| `python benchmarks/desk.py` | what each command takes: [desk.md](desk.md) |
+| `python benchmarks/paper.py` | every mechanism beside the authors' figures: [paper.md](paper.md) |
+| `python benchmarks/coverage.py` | intervals of fixed cells: [coverage.md](coverage.md) |
+| `python benchmarks/rows.py` | intervals and marks of published rows: [rows.md](rows.md) |
+| `python benchmarks/noise_rows.py` | what releases say of the share of noise rows: [noise_rows.md](noise_rows.md) |
+| `python benchmarks/estimator.py` | how near to the truth the shrinking estimator is: [estimator.md](estimator.md) |
+| `python benchmarks/intopt.py`, `sampler.py` | IntOpt beside a full sort; the two samplers ([proofs](../docs/proofs/sampler.md)) |
+| `python benchmarks/rhode_island.py`, `large_plan.py`, `accountants.py` | numbers that the documents state |
+| `python benchmarks/report.py` | nothing: it writes this page, speed.md and its plots |
 
-These are not part of `make bench`. Their figures are in [docs/proofs](../docs/proofs/accuracy.md), and some are in the README:
+Not part of `make bench`:
 
 | command | measures |
 |---|---|
-| `python benchmarks/accuracy.py` | errors compared with the paper's InfTDA at the same ε and δ; options `--only` (some sets), `--runs`, `--seed` |
-| `python benchmarks/largest_rho.py` | the largest ρ that the accountant `pld` finds, compared with an exhaustive search, for ε from 0.01 to 100; options `--every`, `--delta`, `--squares` |
-| `python benchmarks/laws.py` | discrete Laplace noise compared with discrete Gaussian noise, on Rhode Island; options `--runs`, `--ratios` |
-| `python benchmarks/settling.py` | errors with other weights and another rounding for views, on a made-up city; options `--runs`, `--seed` |
-| `python benchmarks/settling_size.py` | memory and time that settling takes, and how near rounding stays, on grids; option `--large` |
-| `python benchmarks/views.py` | what views give, on the city, Rhode Island and Adult, and seconds for 811,200 leaves: [views.md](views.md); options `--runs`, `--only`, `--page` |
-| `python benchmarks/database.py` | seconds and memory to read ten million rows from PostgreSQL ([docs/how-to/other-sources.md](../docs/how-to/other-sources.md)); options `--rows`, `--pairs` |
-| `python benchmarks/many_files.py` | seconds and memory to read ten million rows from 40 Parquet files; options `--rows`, `--pairs`, `--files` |
-| `python benchmarks/group_sizes.py` | errors, time and memory of `group_sizes` beside the mechanisms of the paper, on made-up and real tables; options `--only`, `--runs`, `--epsilon` |
-| `python benchmarks/crossing.py` | trips by mode and hour: errors of zone totals, pairs of zones, modes and hours by district, by the order of the tree and the views beside it: [crossing.md](crossing.md); options `--runs`, `--epsilon`, `--mechanisms` |
-| `python benchmarks/days.py` | the error of a day and of the sum of all days of a series whose days are measured together, against releases that each stand alone at the same ρ; options `--days`, `--trials` |
-| `python benchmarks/ranges.py` | exact variances of ranges, prefixes and nodes for trees of which every node is measured, beside the optimum; and what releases take and come to; options `--only`, `--runs`, `--releases`, `--draws` |
-| `python benchmarks/ten_billion.py` | what ten billion cells would take, on paper: [ten_billion.md](ten_billion.md); option `--shares` |
-| `python benchmarks/rejected.py` | the same errors for ideas that we tried and did not keep |
-| `python benchmarks/report_picture.py` | nothing; it draws docs/report.png, the picture of a report in the README |
+| `python benchmarks/accuracy.py`, `rejected.py` | errors of mechanisms that walk a tree, and of ideas that were not kept ([accuracy](../docs/proofs/accuracy.md)) |
+| `python benchmarks/crossing.py` | trips by mode and hour, by order and views: [crossing.md](crossing.md) |
+| `python benchmarks/views.py` | what views give: [views.md](views.md) |
+| `python benchmarks/group_sizes.py` | `group_sizes` beside the mechanisms of the paper |
+| `python benchmarks/ranges.py` | exact variances of ranges, prefixes and nodes, beside the optimum |
+| `python benchmarks/days.py` | days of a series that are measured together |
+| `python benchmarks/laws.py` | Laplace noise beside Gaussian noise, on Rhode Island |
+| `python benchmarks/largest_rho.py` | the accountant `pld` beside an exhaustive search |
+| `python benchmarks/settling.py`, `settling_size.py` | other weights and rounding for views; memory and time of settling |
+| `python benchmarks/database.py`, `many_files.py` | reading ten million rows from PostgreSQL, and from 40 files |
+| `python benchmarks/ten_billion.py` | what ten billion cells would take, on paper: [ten_billion.md](ten_billion.md) |
+| `python benchmarks/report_picture.py` | nothing: it draws docs/report.png |
 
-`--sampler opendp` or `--sampler table` runs one sampler only. `--help` lists the other options. Seconds vary with the machine's other
-work. Ratios of runs taken in turn vary less. CPU seconds are the sum over all threads.
+`--help` lists the options. Seconds vary with the machine's other work; ratios of runs taken in turn vary less.
+"""
+
+PAGE = """\
+# Speed
+
+This page shows how fast Trellis is. `python benchmarks/report.py` writes it from the results of the last runs in `build/bench/`, and leaves sections without results as they are.
+CPU seconds are the sum over all threads.
 
 ## Beside inf-tda
 
-This benchmark compares `inf-tda` 0.1 with OpenDP 0.12.1, and Trellis with each sampler. The table has a million cells in 3 levels of
-100, of which 50,000 are non-zero. ε = 1, δ = 10⁻⁸, with the lemma's accounting. The time runs from the table in memory to the
-released table in memory. The numbers are medians. Errors are the largest of each level, from coarse to fine.
+`inf-tda` 0.1 with OpenDP 0.12.1, and Trellis with each sampler, on a million cells in 3 levels of 100, of which 50,000 are non-zero. ε = 1, δ = 10⁻⁸,
+accounted for by the lemma. Medians, in memory. Errors are the largest of each level, from coarse to fine.
 
 {peers}
 
 ## The paper's synthetic sets
 
-The time runs from the table in memory to all released levels in memory, on one thread, with δ = 10⁻⁸ and the lemma's accounting. The
-paper's code took 181 s and 9.6 s for two of the sets. These two times come from one run on another machine; we did not measure them.
+In memory, on one thread, with δ = 10⁻⁸ and the lemma's accounting. The paper's code took 181 s and 9.6 s for two of the sets, in one run on
+another machine.
 
 {synthetic}
 
 ## A nation of Italy's shape
 
 The nation is made up: 20 regions, 110 provinces, 8,092 municipalities, 16,000 areas, 362,292 sections; 14.3 million flows, 31 million
-people. Down to municipalities, we measure computation alone, in memory, with one thread per core and ρ by the lemma. Down to sections,
-we measure `trellis release` and `trellis verify`, from the Parquet file to the published and verified folder, with
-`run: {{max_memory: 1.5GB}}`, a quarter of 6 GB. The memory is that of all processes together, including Prefect's server.
+people. Down to municipalities, computation alone is measured, in memory, with a thread per core and ρ by the lemma. Down to sections, it is
+`trellis release` and `trellis verify`, from the Parquet file to the verified folder, with `run: {{max_memory: 1.5GB}}`. Memory is that of all processes.
 
 {nation}
 
 ## Two cores
 
-This benchmark releases a tenth of that nation at ε = 10, down to sections with the table. It measures the wall seconds of the branch
-stages through the plain driver, on one thread and on two, in turn. They include vault, draws, shards and seals. OpenDP's sampler is
-measured down to municipalities.
+A tenth of that nation at ε = 10, down to sections: wall seconds of the branch stages with vault, draws, shards and seals, on one thread and on two, in turn.
 
 {cores}
 
 ## What is serial
 
 `python benchmarks/nation.py --part section --epsilon 10` measures that nation, and with `--share 0.1 --mechanism inftda_reconciled` a tenth
-of it. It makes each release once more without Prefect, and looks at its threads every four milliseconds. CPU seconds are serial where at most one thread
-runs or waits for a core. Amdahl's limit is how many times faster any number of cores can make the release. The two cores are measured
-against one core of the same machine, in wall seconds. Other work on the machine makes these longer and the share smaller. Memory is that
-of all processes of `trellis release` and of `trellis verify`.
+of it, and looks at the threads of a release without Prefect every four milliseconds. CPU seconds are serial where at most one thread
+runs or waits for a core. *Limit* is Amdahl's: how many times faster any number of cores can make the release. Two cores are measured in wall seconds against one.
 
 {serial}
 
 ## A cluster
 
-`python benchmarks/cluster.py` starts a scheduler and workers of one thread each on this machine, under mutual TLS, with a folder as mailbox.
-Home, scheduler and workers share its cores. It measures the CPU that an order costs where there is nothing to draw; the wall seconds of
-the branches with OpenDP's sampler, by one worker, two workers and two threads, in turn; and all CPU of a release with the table, by two
-workers and by two threads, with the bytes of shards that are put into the mailbox and fetched from there.
+`python benchmarks/cluster.py` starts a scheduler and workers of one thread each on this machine, under mutual TLS, with a folder as mailbox. It measures the CPU of an
+order with nothing to draw, the wall seconds of branches with OpenDP's sampler, and all CPU of a release with the table, with the bytes that go through the mailbox.
 
 {cluster}
 
 ## Growth
 
-The nations are made up and have a share of Italy's flows. We release all five levels at ε = 1, in memory, on one thread.
+Made-up nations with a share of Italy's flows: all five levels at ε = 1, in memory, on one thread.
 
 {growth}
 """
@@ -379,7 +370,8 @@ def main() -> None:
         cluster=measured(cluster, "cluster_stage", "cluster_speed", "cluster_cost"),
         growth=measured(growth, "growth"),
     )
-    path = HERE / "README.md"
+    (HERE / "README.md").write_text(INDEX, encoding="utf-8")
+    path = HERE / "speed.md"
     path.write_text(kept(page, path.read_text(encoding="utf-8")), encoding="utf-8")
     print(path)
 
