@@ -3,17 +3,17 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from storage.tables import HIGH, LOW
+from storage.tables import HIGH, INTERVAL, LOW
 from tasks.format.entries import AboveNoise, Deviations, LevelIntervals, NoiseRows, Promise, Signal
 from tasks.format.tables import Rows, SlicedRows
 from tasks.laws.law import LevelNoise
 from tasks.released.boxes import Boxes, Met, coarsest_boxes, level_of
-from tasks.released.explanations import describe_pieces
+from tasks.released.explanations import describe_pieces, describe_row, explain_missing_simultaneous
 from tasks.released.sources.protocol import Source
 from tasks.released.sources.published import FolderSource
 from tasks.tree.axis import AxisLevels, BoolArray, FloatArray, IntArray
@@ -241,22 +241,66 @@ class Estimate(ABC):
     def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
         """Return what is said of boxes of one kind, with the stated confidence or another one.
 
-        An only child is the same as its parent, and is answered as that; where no interval of the parent is stated, it has its own.
+        A cell that has a row is answered with the row's interval, as it stands in the table. Of other boxes an only child is the same as its
+        parent, and is answered as that; where no interval of the parent is stated, it has its own.
         """
         found = self._said_of(boxes, confidence, simultaneous=simultaneous)
+        if confidence is None and not simultaneous:
+            if self.has_view_of(boxes):
+                return found
+            if self.has_rows_of(boxes):
+                return replace(self._with_rows(boxes, found), how=found.how)
         for chosen, alike in coarsest_boxes(self.source.tree, boxes) if self.folder.folder.has_tree else ():
-            found = found.with_those(chosen, self._said_of(alike, confidence, simultaneous=simultaneous))
+            found = found.with_those(chosen, self.answers(alike, confidence=confidence, simultaneous=simultaneous))
         return found
 
     @abstractmethod
     def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of boxes of one kind by what was measured at their axis levels."""
 
-    def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
-        """Return what is said of the sum of single boxes that share nothing, and together are a set of areas of each axis.
+    def has_view_of(self, boxes: Boxes) -> bool:
+        """Return whether boxes are cells of a view, which has a row of each."""
+        source, named = self.folder, {*self.folder.folder.axes}
+        same = [view for view in source.manifest.views if source.levels_of(view.axes) == boxes.levels]
+        is_cell = boxes.cells == 1 and not boxes.codes
+        return is_cell and any({name for name, at in view.axes.items() if at} <= named for view in same)
 
-        Each misses with an equal part of the probability, unless a family knows better.
+    def has_rows_of(self, boxes: Boxes) -> bool:
+        """Return whether boxes are cells of a level whose rows promise intervals; those of a view have its rows."""
+        source, level = self.folder, self.folder.level_of(boxes)
+        if boxes.codes or boxes.cells != 1 or source.folder.reached(level) != boxes.levels or self.has_view_of(boxes):
+            return False
+        stated = source.manifest.levels[level].intervals
+        return stated is not None and stated.promise == "rows"
+
+    def _with_rows(self, boxes: Boxes, others: Answers, ends: tuple[str, str] = INTERVAL) -> Answers:
+        """Return the intervals of their rows for boxes that are cells with a row, and those given for others.
+
+        The row's interval holds that of the question, so that it covers the true count with the probability that a question is promised.
         """
+        source, level = self.folder, self.folder.level_of(boxes)
+        met = source.rows_met(source.manifest.levels[level], boxes)
+        there, has_ends, (low, high) = met.rows > 0, np.zeros(len(boxes), dtype=bool), (others.low, others.high)
+        if set(ends) <= set(met.table.columns.columns):
+            has_ends = met.sums(met.table.columns[ends[0]].is_not_null().to_numpy().astype(np.int64)) > 0
+            low, high = np.where(there, met.sums(ends[0]), low), np.where(there, met.sums(ends[1]), high)
+        of_row = describe_row(source.manifest.levels[level])
+
+        def how(box: int) -> str:
+            if not there[box]:
+                return others.how(box)
+            return of_row if has_ends[box] else explain_missing_simultaneous(1)
+
+        return replace(others, low=low, high=high, stated=np.where(there, has_ends, others.stated), how=how)
+
+    def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+        """Return what is said of the sum of single boxes that share nothing, and together are a set of areas of each axis; of one alone as `answers` does."""
+        found = self._sum_of(parts, confidence, simultaneous=simultaneous)
+        is_row = confidence is None and not simultaneous and len(parts) == 1 and self.has_rows_of(parts[0])
+        return replace(self._with_rows(parts[0], found), how=found.how) if is_row else found
+
+    def _sum_of(self, parts: Sequence[Boxes], confidence: float | None, *, simultaneous: bool) -> Answers:
+        """Return what is said of a sum by what was measured: each part misses with an equal share of the probability, unless a family knows better."""
         miss = (1 - self._confidence(confidence)) / (1 if simultaneous else len(parts))
         found = [self.answers(box, confidence=1 - miss, simultaneous=simultaneous) for box in parts]
         if len(parts) == 1:

@@ -356,14 +356,9 @@ class SizesEstimate(Estimate):
         count = met.sums(COUNT)
         if not source.manifest.noisy_counts:
             kind = SIMULTANEOUS if simultaneous else INTERVAL
-            if kind[0] not in met.table.columns.columns or boxes.levels != source.folder.reached(level):
-                return without_intervals(count, NO_NOISY)
-            low, high = (met.sums(end) for end in kind)
-            of_row, stated = (
-                f"the cell of level {level}, from its row in the table",
-                (met.rows == 1) & (boxes.cells == 1),
-            )
-            return Answers(count, low, high, stated, lambda box: of_row if stated[box] else NO_NOISY)
+            others = without_intervals(count, NO_NOISY)
+            is_cell = boxes.cells == 1 and boxes.levels == source.folder.reached(level)
+            return self._with_rows(boxes, others, kind) if is_cell else others
         measured, places, number = self._measured_in(level, boxes, simultaneous=simultaneous)
         noisy, terms = self._noisy_in(measured, places, boxes)
         alpha, noise = 1 - self._confidence(confidence), measured.noise
@@ -378,11 +373,11 @@ class SizesEstimate(Estimate):
             count, low, high, np.ones(len(boxes), dtype=bool), lambda box: self._how([number], int(terms[box]))
         )
 
-    def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+    def _sum_of(self, parts: Sequence[Boxes], confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of the sum of single boxes: what is in different places, or measured at different levels, is independent."""
         source, log_tail = self.folder, math.log((1 - self._confidence(confidence)) / 2)
         if not source.manifest.noisy_counts:
-            return super().sum_of(parts, confidence=confidence, simultaneous=simultaneous)
+            return super()._sum_of(parts, confidence, simultaneous=simultaneous)
         count, noisy, cap, draws = np.zeros(1, dtype=np.int64), 0, 0, dict[int, tuple[LevelNoise, int]]()
         for box in parts:
             level = len(source.levels) - 1 if box.codes else source.level_of(box)

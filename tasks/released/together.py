@@ -129,6 +129,10 @@ class TogetherEstimate(Estimate):
             return below_zero(len(partition), int(source.noisy(0)[0]), source.parts[0].noise)
         return measured_sums(partition, source.partition(of), noisy, source.parts[of].noise)
 
+    def has_rows_of(self, boxes: Boxes) -> bool:
+        """Return whether boxes are cells of a level with noisy counts; without, those that lack a row are answered by other noise."""
+        return self.folder.manifest.noisy_counts and super().has_rows_of(boxes)
+
     def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of boxes, by the part that has the least variance of each."""
         source, manifest = self.folder, self.folder.manifest
@@ -154,7 +158,7 @@ class TogetherEstimate(Estimate):
         stated = np.full(len(boxes), not simultaneous)
         return Answers(np.where(is_known & (added == 0), 0, count), low, high, stated, how, {"added": added})
 
-    def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+    def _sum_of(self, parts: Sequence[Boxes], confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of the sum of single boxes, each by the part that has the least variance of it.
 
         Boxes share no cell of a part, and different parts are measured by themselves: the noise is one sum of independent draws.

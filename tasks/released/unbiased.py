@@ -218,7 +218,7 @@ class UnbiasedEstimate(Estimate):
 
         return self._said(self._count(boxes), self.deviations(boxes), at_once, confidence, named, leaves)
 
-    def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+    def _sum_of(self, parts: Sequence[Boxes], confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of the sum of single boxes, whose leaves are all areas of a set of each axis."""
         chosen, count = self._chosen(parts), np.sum([self._count(box) for box in parts], axis=0)
         codes = parts[0].codes

@@ -13,13 +13,12 @@ from storage.errors import StoreError
 from storage.tables import COUNT, INTERVAL, NOISY, SIMULTANEOUS
 from tasks.format.entries import LevelEntry, Signal
 from tasks.format.tables import Rows, SlicedRows
-from tasks.released.boxes import Boxes, Met, as_one, coarsest_boxes, lifted, most_leaves, possible_cells
+from tasks.released.boxes import Boxes, as_one, lifted, most_leaves, possible_cells
 from tasks.released.estimate import Answers, Drawn, Estimate, Known, Measured, without_intervals
 from tasks.released.explanations import (
     describe_below_threshold,
     describe_cells,
     describe_leaves,
-    describe_row,
     describe_unmeasured,
     explain_missing_interval,
     explain_missing_simultaneous,
@@ -231,29 +230,29 @@ class WalkedEstimate(Estimate):
 
     def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of boxes: by the levels, or by a view that is measured by itself where it has less noise."""
-        confidence = self._confidence(confidence)
+        is_row, confidence = confidence is None and self.has_rows_of(boxes), self._confidence(confidence)
         by_levels = self._by_levels(boxes, confidence, simultaneous=simultaneous)
-        if simultaneous or self.folder.level_of(boxes) <= 1:
+        if simultaneous or is_row or self.folder.level_of(boxes) <= 1:
             return by_levels
         return self._with_views(boxes, confidence, by_levels, [boxes])
 
-    def sum_of(self, parts: Sequence[Boxes], *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+    def _sum_of(self, parts: Sequence[Boxes], confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of the sum of single boxes.
 
         Cells that were measured at several levels are not added up as independent noise: which were, at the lower ones, follows from the
         noise above. Their intervals share the probability; or the areas are taken apart to be of one level. The possible cells decide,
         so the question and the codebook alone.
         """
-        source, confidence = self.folder, self._confidence(confidence)
+        source, asked, confidence = self.folder, confidence, self._confidence(confidence)
         if simultaneous or not source.folder.has_tree:
-            return super().sum_of(parts, confidence=confidence, simultaneous=simultaneous)
+            return super()._sum_of(parts, confidence, simultaneous=simultaneous)
         apart = as_one(source.tree, parts)
         if source.manifest.noisy_counts and not source.manifest.adds_up_leaves and not source.levels[-1].threshold:
             best = min((parts, [apart]), key=lambda of: self._reach(of, confidence))
             if len(best) > 1:
-                found = super().sum_of(best, confidence=confidence)
+                found = super()._sum_of(best, confidence, simultaneous=False)
                 return self._with_views(apart, confidence, found, best) if source.manifest.own_views else found
-        return self.answers(apart, confidence=confidence)
+        return self.answers(apart, confidence=asked)
 
     def _reach(self, parts: Sequence[Boxes], confidence: float) -> int:
         """Return how far the noise of boxes goes whose intervals share the probability, if all of their cells are measured, records."""
@@ -298,7 +297,7 @@ class WalkedEstimate(Estimate):
         kind = SIMULTANEOUS if simultaneous else INTERVAL
         known = without_intervals(met.sums(COUNT), "", {"released": met.rows})
         if source.levels[-1].threshold or not source.manifest.noisy_counts:
-            return self._of_rows(boxes, level, met, known, kind, confidence)
+            return self._of_rows(boxes, level, known, kind, confidence)
         if source.manifest.adds_up_leaves:
             return self._of_leaves(boxes, level, known, kind, confidence)
         return self._of_measured(boxes, level, known, confidence, simultaneous=simultaneous)
@@ -348,9 +347,7 @@ class WalkedEstimate(Estimate):
             known.count, low, high, _all(boxes), lambda box: describe_leaves(int(leaves[box])), cells, drawn=drawn
         )
 
-    def _of_rows(
-        self, boxes: Boxes, level: int, met: Met, known: Answers, kind: tuple[str, str], confidence: float
-    ) -> Answers:
+    def _of_rows(self, boxes: Boxes, level: int, known: Answers, kind: tuple[str, str], confidence: float) -> Answers:
         r"""Return the answers of a folder without the noisy counts of all leaves: the interval of a cell's row, or otherwise what is known.
 
         A leaf without a row may not have reached a threshold, and of sums of such leaves nothing is known. A sum of leaves that were all
@@ -380,22 +377,7 @@ class WalkedEstimate(Estimate):
             return how or describe_unmeasured(int(released[box]), level)
 
         others = Answers(known.count, low, high, _all(boxes) & has_kind, of_others, known.cells)
-        return self._with_rows(met, others, kind, level) if is_cell else others
-
-    def _with_rows(self, met: Met, others: Answers, kind: tuple[str, str], level: int) -> Answers:
-        """Return the intervals of their rows for boxes that are cells with a row, and those given for others."""
-        there, has_ends, ends = met.rows > 0, np.zeros(len(met.which), dtype=bool), (others.low, others.high)
-        if set(kind) <= set(met.table.columns.columns):
-            has_ends = met.sums(met.table.columns[kind[0]].is_not_null().to_numpy().astype(np.int64)) > 0
-            ends = np.where(there, met.sums(kind[0]), others.low), np.where(there, met.sums(kind[1]), others.high)
-        of_row = describe_row(self.folder.manifest.levels[level])
-
-        def how(box: int) -> str:
-            if not there[box]:
-                return others.how(box)
-            return of_row if has_ends[box] else explain_missing_simultaneous(1)
-
-        return replace(others, low=ends[0], high=ends[1], stated=np.where(there, has_ends, others.stated), how=how)
+        return self._with_rows(boxes, others, kind) if is_cell else others
 
     def _with_views(self, boxes: Boxes, confidence: float, by_levels: Answers, parts: Sequence[Boxes]) -> Answers:
         """Return what views of their own say of the boxes of which they have less noise, where levels are only calibrated to views.
@@ -410,7 +392,7 @@ class WalkedEstimate(Estimate):
         best, least = variance.argmin(axis=0), variance.min(axis=0)
         answered = np.isfinite(least)
         is_cell = source.folder.reached(level) == boxes.levels and boxes.cells == 1
-        if source.manifest.noisy_counts or is_cell:
+        if not self.has_view_of(boxes) and (source.manifest.noisy_counts or is_cell):
             noises = [source.parts[source.level_of(box)].noise.variance for box in parts]
             many = [possible_cells(source.tree, source.level_of(box), box).astype(np.float64) for box in parts]
             answered &= noises[0] > least if is_cell else sum(map(mul, noises, many)) > least
@@ -466,8 +448,6 @@ class WalkedEstimate(Estimate):
             own = noises[at].quantile(own_log_tail(noises, level, confidence))
             highs = np.maximum(cells.column(NOISY) + own, 0)
             lacks_row = locate(cells.areas, source.level_table(level).areas, tree.sizes(level)) < 0
-            for _, alike in coarsest_boxes(tree, Boxes(cells.levels, tuple(of[lacks_row] for of in cells.areas))):
-                most = max(most, int(self._said_of(alike, None, simultaneous=False).high.max(initial=0)))
             most = max(most, int(np.minimum(highs, above)[lacks_row].max(initial=0)))
         return most
 

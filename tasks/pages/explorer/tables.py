@@ -184,7 +184,7 @@ def _table(
         "exact": not view and folder.is_exact(levels),
         **shown,
         **of_sums,
-        "rows": _rows(estimate, entry) if entry and are_pairs else None,
+        "rows": _rows(entry) if entry and are_pairs else None,
         "absent_high": estimate.absent_high(entry.level, _ONE_BY_ONE) if entry and cells is not None else None,
     }
 
@@ -226,12 +226,11 @@ def _asked(estimate: Estimate, boxes: Boxes, entry: LevelEntry | None, answers: 
     }
 
 
-def _rows(estimate: Estimate, entry: LevelEntry) -> dict[str, Any]:
+def _rows(entry: LevelEntry) -> dict[str, Any]:
     """Return what the list of a level of pairs says of its rows, those that count something, and of all of them."""
-    table, shares = estimate.folder.level_table(entry.level).columns, entry.noise_rows
+    shares = entry.noise_rows
     return {
         "level": entry.level,
-        **{end: table[end].to_list() if end in table.columns else None for end in (LOW, HIGH)},
         "promise": entry.intervals.promise if entry.intervals else None,
         "noise_rows": shares.model_dump() if shares else None,
     }

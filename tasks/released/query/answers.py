@@ -76,7 +76,10 @@ def answer(
         deviation = None if found.deviation is None else float(found.deviation[0])
         return Answer(int(found.count[0]), level, cells, found.how(0), low, high, deviation, tuple(areas))
 
-    alike = coarsest_of(folder, asked)
+    is_cell = not simultaneous and all(isinstance(of, Area) for of in asked)
+    [box, *_] = parts_of(folder, asked, codes or {})
+    is_row = is_cell and (estimate.has_rows_of(box) or estimate.has_view_of(box))
+    alike = [*asked] if is_row else coarsest_of(folder, asked)
     found = about(alike)
     return about(asked) if found.low is None and alike != [*asked] else found
 

@@ -5,8 +5,6 @@ import { chosen, commandOf } from "./state.js";
 import { shareOf } from "./shares.js";
 import { unmarkedShare } from "./lists.js";
 
-const ROWS_ONLY =
-  "The list and the map show counts before they are chosen, so the range is that of the list. If you had this question before you looked, type the areas above: their range is for that.";
 const NO_ROW = "The release has no row for this pair, which stands for a count of 0.";
 
 /**
@@ -21,10 +19,10 @@ export function cardOf(title, what, answer, sets) {
     const text = sets ? "This page has no table from which this adds up." : "This page has no such area at this end.";
     return make("article", { class: "card" }, make("h3", {}, title), make("p", {}, text), asking(sets && commandOf(sets, sets[chosen.whole] ? chosen.whole : null)));
   }
-  const { table, note, ofRows, lacksRow, signal } = answer;
+  const { table, note, lacksRow, signal } = answer;
   const more = lacksRow && table.cells && answer.high !== null ? " Of no such pair does the command trellis query state more." : "";
   const [share, isWhole] = sets?.[chosen.whole] ? shareOf(sets, chosen.whole) : ["", true];
-  const notes = [note, ofRows && ROWS_ONLY, lacksRow && NO_ROW + more, signal === false && !lacksRow && unmarkedShare(table), share];
+  const notes = [note, lacksRow && NO_ROW + more, signal === false && !lacksRow && unmarkedShare(table), share];
   const made = card(title, what, { ...answer, note: notes.filter(Boolean).join(" "), command });
   if (!isWhole) made.querySelector(".note").after(asking(commandOf(sets, chosen.whole)));
   return made;

@@ -52,7 +52,7 @@ export function rowsOf(table) {
   return table.rowPlaces;
 }
 
-/** Return what a table answers about a cell. `ofRow` asks for the interval of its row in the list of its level, if that has another promise. */
+/** Return what a table answers about a cell; `ofRow`: whether it was seen in a list before, for whose rows together ranges are promised. */
 function answerOfCell(table, areas, ofRow) {
   const { exact, rows } = table;
   const place = placeOf(table, areas);
@@ -63,11 +63,7 @@ function answerOfCell(table, areas, ofRow) {
   const count = table.count[place];
   const answer = { count, low: table.low?.[place] ?? null, high: table.high?.[place] ?? null, sd: table.sd?.[place] ?? null, exact, table, why: sums.why ?? table.why };
   if (rows && count === 0) return { ...answer, signal: false, lacksRow: true };
-  const signal = table.signal ? Boolean(table.signal[place]) : null;
-  if (rows?.promise !== "rows" || !rows.low || exact || !(ofRow || answer.low === null)) return { ...answer, signal };
-  table.ranks ??= new Map(rowsOf(table).map((own, rank) => [own, rank]));
-  const rank = table.ranks.get(place);
-  return { ...answer, low: rows.low[rank] ?? null, high: rows.high[rank] ?? null, signal, ofRows: true };
+  return { ...answer, signal: table.signal ? Boolean(table.signal[place]) : null, ofRows: ofRow && !exact && rows?.promise === "rows" };
 }
 
 /** Return every choice of one of each list, the last one changing fastest. */

@@ -37,7 +37,7 @@ function elsewhere(total, stays, words, them) {
   const count = total.count - stays.count;
   const noisy = [total, stays].filter((answer) => !answer.exact).length;
   const probability = 1 - noisy * (1 - release.confidence);
-  if (stays.ofRows || [low, high, least, most].includes(null) || count < 0 || probability <= 0) return `Those that stay within ${them} are among them.`;
+  if ([low, high, least, most].includes(null) || count < 0 || probability <= 0) return `Those that stay within ${them} are among them.`;
   const sure = `with at least ${+(100 * probability).toFixed(2)}% probability`;
   const range = `${number(Math.max(low - most, 0))} to ${number(high - least)}`;
   const amount = noisy === 0 ? number(count) : low > most ? `about ${number(count)} (${range}, ${sure})` : `at most ${number(high - least)} (${sure})`;
