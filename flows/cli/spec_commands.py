@@ -76,6 +76,7 @@ def plan(
             help="Also write the plan as one page, for somebody who decides; replaces an earlier one.",
         ),
     ] = None,
+    details: Annotated[bool, typer.Option("--details", help="Show all that the plan follows from.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show what a release would protect, what it would cost and how accurate it would be, or what its spec leaves undecided.
@@ -104,7 +105,7 @@ def plan(
 
         terminal.doing(f"writing {html}")
         write_plan_page(html, planned, answer)
-    print_answer(answer, as_json, show_plan)
+    print_answer(answer, as_json, partial(show_plan, details=details))
     if html:
         terminal.say(f"page: {html}")
     return DONE

@@ -15,7 +15,7 @@ from flows.console.levels_table import (
 from flows.console.terminal import escaped, format_bytes, out, print_line, say, table_of
 from storage.tables import SIGNAL, column_name
 from tasks.words.levels import place
-from tasks.words.numbers import format_share, format_sigma, format_spent, rounded_up
+from tasks.words.numbers import format_left, format_share, format_sigma, format_spent, rounded_up
 
 if TYPE_CHECKING:
     from flows.answers.check import FailedCheck, PassedCheck
@@ -26,24 +26,59 @@ if TYPE_CHECKING:
     from flows.synthetic import SyntheticCity, SyntheticGroups, SyntheticSet
 
 
-def show_plan(forecast: "Forecast") -> None:
-    """Draw a plan: the levels, what is unprotected, and the budget before and after."""
+_MOST_LEVELS = 8  # that a plan shows without its details
+
+
+def show_plan(forecast: "Forecast", *, details: bool = True) -> None:
+    """Draw a plan: what it protects, what somebody decides by, the levels, and the details where they are asked for."""
     by_map = any(level.epsilon for level in forecast.levels)
     _show_guarantee(forecast, by_map=by_map)
-    possible = {"possible cells": [level.possible_cells for level in forecast.levels]}
-    out.print(level_table(forecast.levels, possible, deviations_of(forecast.levels)))
-    show_bound_note(forecast.levels)
+    _show_typical(forecast)
+    if not details:
+        _show_totals(forecast)
+    _show_budget(forecast)
+    levels = forecast.levels if details else forecast.levels[-_MOST_LEVELS:]
+    possible = {"possible cells": [level.possible_cells for level in levels]}
+    out.print(level_table(levels, possible, deviations_of(levels)))
+    show_bound_note(levels)
     if forecast.order:
         print_line(f"order: {escaped(', '.join(forecast.order.order))}: {escaped(forecast.order.reason)}")
-    if forecast.measure:
-        out.print(f"measure: {forecast.measure.asked}: {forecast.measure.rule}")
-    _show_views(forecast)
-    _show_intervals(forecast)
     if ranges := forecast.ranges:
         print_line(
             f"ranges: the standard deviation of a range is {ranges.mean:,.3g} in the mean of squares and {ranges.worst:,.3g} at most; the mean variance"
             f" is {ranges.gap:.2%} above the bound for any linear mechanism with Gaussian noise"
         )
+    show_threshold_note(forecast.levels)
+    if details:
+        _show_details(forecast, by_map=by_map)
+    show_unlisted(forecast.unlisted)
+    show_unprotected(forecast.unprotected)
+    _show_schedule(forecast.schedule)
+    _show_remarks(forecast.remarks)
+    if forecast.caution:
+        out.print(f"\n[bold yellow]note:[/] {forecast.caution}")
+    for warning in forecast.warnings:
+        out.print(f"[bold yellow]to settle first:[/] {warning}")
+    if wanted := forecast.for_:
+        out.print(
+            f"\nTo keep every count at {wanted.level} within ± {wanted.max_error:g} of the true count with"
+            f" {100 * wanted.confidence:g}% probability takes [bold]ε = {rounded_up(wanted.epsilon)}[/] at"
+            f" δ = {forecast.delta:g}{f' (ρ = {rounded_up(wanted.rho)})' if wanted.rho else ''}."
+        )
+    if forecast.dry_run:
+        out.print("[green]rehearsed:[/] table, codebooks and budget are all fine. Nothing was drawn, charged or kept.")
+    if not details:
+        out.print(
+            "[dim]--details shows all levels, views, totals, intervals, disk, other ε and laws, and how far one unit moves a level.[/]"
+        )
+
+
+def _show_details(forecast: "Forecast", *, by_map: bool) -> None:
+    """Print what a plan follows from, and what it would be otherwise."""
+    if forecast.measure:
+        out.print(f"measure: {forecast.measure.asked}: {forecast.measure.rule}")
+    _show_views(forecast)
+    _show_intervals(forecast)
     if each := forecast.ranges_beside:
         shown = [f"{of.mean:,.3g}" + (f" in {place(of.axes) or 'all'}" if len(each) > 1 else "") for of in each]
         print_line(escaped(f"ranges: the standard deviation of a range, in the mean of squares, is {', '.join(shown)}"))
@@ -52,9 +87,6 @@ def show_plan(forecast: "Forecast") -> None:
             "rows that stand out: also in tables of their own (signal/), with a remainder row for what they leave of each count above"
             " them; how many stand out depends on the draw"
         )
-    show_unlisted(forecast.unlisted)
-    show_threshold_note(forecast.levels)
-    _show_typical(forecast)
     _show_disk(forecast.disk)
     if forecast.settling_memory is not None:
         out.print(f"at most {format_bytes(forecast.settling_memory)} of memory to settle all levels and views together")
@@ -69,24 +101,18 @@ def show_plan(forecast: "Forecast") -> None:
     for point in forecast.curve:
         out.print(f"  ε = {point.epsilon:.4g}: δ = {point.delta:.2g}")
     _show_laws(forecast)
-    show_unprotected(forecast.unprotected)
-    if wanted := forecast.for_:
-        out.print(
-            f"\nTo keep every count at {wanted.level} within ± {wanted.max_error:g} of the true count with"
-            f" {100 * wanted.confidence:g}% probability takes [bold]ε = {rounded_up(wanted.epsilon)}[/] at"
-            f" δ = {forecast.delta:g}{f' (ρ = {rounded_up(wanted.rho)})' if wanted.rho else ''}."
-        )
-    out.print(f"\n{_budget_line(forecast.budget)}")
-    _show_schedule(forecast.schedule)
-    if forecast.budget.after.epsilon > forecast.budget.cap.epsilon:
-        out.print("[bold red]over the cap:[/] this release would be refused, because it exceeds the dataset's cap.")
-    _show_remarks(forecast.remarks)
-    if forecast.caution:
-        out.print(f"\n[bold yellow]note:[/] {forecast.caution}")
-    for warning in forecast.warnings:
-        out.print(f"[bold yellow]to settle first:[/] {warning}")
-    if forecast.dry_run:
-        out.print("[green]rehearsed:[/] table, codebooks and budget are all fine. Nothing was drawn, charged or kept.")
+
+
+def _show_totals(forecast: "Forecast") -> None:
+    """Print what the totals of each axis cost in noise at its finest level, with views and without."""
+    finest = {margin.axis: margin for margin in forecast.margins}
+    has_views = forecast.views or any(level.view for level in forecast.levels)
+    for margin in finest.values():
+        numbers = {"with the spec's views" if has_views else "with release.views: margins": margin.expected_error}
+        numbers |= {"without views": margin.without_views}
+        said = ", ".join(f"± {number:,.3g} {how}" for how, number in numbers.items() if number is not None)
+        name = margin.axis if margin.axis == margin.level else column_name(margin.axis, margin.level)
+        print_line(f"mean noise of a total by {name}: {said}")
 
 
 def _show_guarantee(forecast: "Forecast", *, by_map: bool) -> None:
@@ -238,10 +264,19 @@ def _show_schedule(schedule: "PlannedDays | None") -> None:
         out.print(f"  {what}: {alone.day:.3g}, and {alone.cumulative:.3g}")
 
 
+def _show_budget(forecast: "Forecast") -> None:
+    """Print the cap, what is spent of it, what is left, and whether the release fits."""
+    out.print(_budget_line(forecast.budget))
+    if forecast.budget.after.epsilon > forecast.budget.cap.epsilon:
+        out.print("[bold red]over the cap:[/] this release would be refused, because it exceeds the dataset's cap.")
+    out.print()
+
+
 def _budget_line(budget: "BudgetForecast") -> str:
+    spent = f"spent before {rounded_up(budget.before.epsilon)}, after {format_spent(budget.after.epsilon)}"
+    left = format_left(budget.left, budget.after.epsilon, budget.cap.epsilon)
     return (
-        f"budget (ε at δ = {budget.cap.delta:g}): cap {budget.cap.epsilon:g},"
-        f" spent before {rounded_up(budget.before.epsilon)}, after {format_spent(budget.after.epsilon)}\n"
+        f"budget (ε at δ = {budget.cap.delta:g}): cap {budget.cap.epsilon:g}, {spent}; {left}\n"
         f"what is spent holds for {budget.holds_for}"
     )
 

@@ -9,7 +9,7 @@ from flows.console.levels_table import show_levels, show_unlisted, show_unprotec
 from flows.console.terminal import format_bytes, out, print_line
 from storage.machine.files import short_hash
 from tasks.words.levels import in_short
-from tasks.words.numbers import rounded_down, rounded_up
+from tasks.words.numbers import format_left, rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def show_release(made: "MadeRelease") -> None:
     budget = made.budget
     out.print(
         f"budget (ε at δ = {budget.delta:g}): cap {budget.cap:g}, spent {rounded_up(budget.spent)},"
-        f" left {rounded_down(budget.left)}"
+        f" {format_left(budget.left, budget.spent, budget.cap)}"
     )
     print_line(f"store: {made.home}")
     print_line(f"folder: {made.folder or 'not published'}")
@@ -130,9 +130,9 @@ def _show_account(account: "AccountStatement") -> None:
                 f"  {claim.release}: the caller declared that its table holds other people than those of {others}"
             )
     out.print(
-        f"  ε at δ = {cap.delta:g}: cap {cap.epsilon:g}, spent {rounded_up(account.spent.epsilon)}\n"
-        f"  ρ: cap {cap.rho:.6g}, spent {rounded_up(account.spent.rho)}, left {rounded_down(account.left.rho)}"
-        f" (enough for ε = {rounded_down(account.left.epsilon, 4)} at that δ by zcdp)"
+        f"  ε at δ = {cap.delta:g}: cap {cap.epsilon:g}, spent {rounded_up(account.spent.epsilon)},"
+        f" {format_left(account.left.epsilon, account.spent.epsilon, cap.epsilon)}\n"
+        f"  ρ, which adds up: cap {cap.rho:.6g}, spent {rounded_up(account.spent.rho)}, left {rounded_down(account.left.rho)}"
     )
     table = Table("release", "ε", "δ", "levels", "state", "mechanism", "ρ", box=None, pad_edge=True)
     for claim in account.releases:

@@ -22,7 +22,7 @@ from flows.forecast.values import (
     TypicalCells,
     planned_measure,
 )
-from flows.forecast.worth import finest_above, planned_margins
+from flows.forecast.worth import finest_above, left_after, planned_margins
 from flows.planning.admission import Admission, admission, series_to_come
 from flows.planning.approval import approval_of
 from flows.planning.compatibility import guarantees
@@ -356,6 +356,7 @@ def _budget_summary(plan: Plan, admitted: Admission, scheduled: PlannedDays | No
         CapTerms(cap.epsilon, cap.delta, float(cap.rho)),
         before=_composed(after[: len(before)], cap),
         after=_composed(after, cap),
+        left=left_after(admitted.charge, after, cap),
         holds_for=claimed_units(
             [spending.contributions for spending in after],
             days_together=plan.guarantee.days is not None or bool(admitted.account and admitted.account.days_together),

@@ -179,12 +179,14 @@ class BudgetForecast:
         cap: on all releases.
         before: what the earlier ones cost a unit for which the claim holds after the planned release.
         after: the same with the planned release.
+        left: the ε of one more release that would fit the cap after that; 0 if none does.
         holds_for: these units, in words.
     """
 
     cap: CapTerms
     before: Cost
     after: Cost
+    left: float
     holds_for: str
 
 

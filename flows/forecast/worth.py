@@ -157,10 +157,20 @@ def left_around(planned: Spending, before: Sequence[Spending], cap: Cap) -> tupl
     It is what the ledger says, for a release that promises as many records as the planned one.
     """
     after = for_one_unit([*before, planned])
-    times = growth(planned.contributions, weakest_promise(of.contributions for of in after))
-    standings = standing_of(after[:-1], cap), standing_of(after, cap)
-    first, last = (of.left_epsilon if times == 1 else zcdp_epsilon(of.left_rho / times, cap.delta) for of in standings)
-    return first, last
+    return left_after(planned, after[:-1], cap, after), left_after(planned, after, cap)
+
+
+def left_after(planned: Spending, spent: Sequence[Spending], cap: Cap, every: Sequence[Spending] = ()) -> float:
+    """Return the ε of one more release like the planned one that fits the cap when some releases are spent.
+
+    Args:
+        spent: of one unit for which the claim holds; `every` includes the planned one, where `spent` does not.
+    """
+    times, of = (
+        growth(planned.contributions, weakest_promise(of.contributions for of in every or spent)),
+        standing_of(spent, cap),
+    )
+    return of.left_epsilon if times == 1 else zcdp_epsilon(of.left_rho / times, cap.delta)
 
 
 def _worth(plan: Plan, times: float, before: Sequence[Spending], cap: Cap, total: int | None) -> Worth:

@@ -31,6 +31,12 @@ def rounded_down(value: float, digits: int = 6) -> str:
     return f"{float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(value))):.{digits}g}"
 
 
+def format_left(left: float, spent: float, cap: float) -> str:
+    """Return what one more release may cost as text, and why that is more than the cap less what is spent, where it is; ε each."""
+    why = ", because releases cost less together than the sum of their ε" if left > (cap - spent) * (1 + 1e-9) else ""
+    return f"left {rounded_down(left)} for one more release{why}"
+
+
 def format_probability(probability: float) -> str:
     """Return a small probability in words, such as 1 in 100 million for 1e-8.
 
