@@ -1,6 +1,6 @@
 """The facts that a report shows about the released counts, collected level by level while the tables are written."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -30,6 +30,7 @@ from tasks.words.areas import Names, Shapes
 CLASSES = (1, 2, 10, 100, 1_000, 10_000, 100_000, 1_000_000)  # the least count of each; one more class lies below them
 CLASS_NAMES = ("below 1", "1", "2–9", "10–99", "100–999", "1,000–9,999", "10k–99k", "100k–999k", "1M or more")
 MOST_SHOWN = 40  # areas per side of a matrix
+_MOST_OF_VIEW = 4  # counts that are shown of a view
 _MOST_POINTS = 2_000  # of a line along an axis
 _MOST_ROWS = 0.5  # of a level; if fewer stand above the noise, most counts are small beside it
 
@@ -152,6 +153,7 @@ class Facts:
         within_records: how many records all trips within one area have there.
         by_attribute: of trips, the largest counts at the first level that refines an attribute down to its codes, for each attribute.
         maps: the totals of areas that maps show.
+        views: by the name of each without a derived column, its axes, its largest counts and how many it has.
     """
 
     total: int
@@ -169,6 +171,7 @@ class Facts:
     within_records: int
     by_attribute: tuple[LargestFlows, ...]
     maps: tuple[AreaTotals, ...]
+    views: Mapping[str, tuple[tuple[str, ...], tuple[LargeCount, ...], int]]
     shapes: Shapes
     names: Names
 
@@ -228,6 +231,7 @@ class Collector:
         self._series: dict[int, tuple[int, OrderedCounts]] = {}  # by axis, with its axis level
         self._histograms: list[Histograms] = []
         self._totals: list[AreaTotals] = []
+        self._views: dict[str, tuple[tuple[str, ...], tuple[LargeCount, ...], int]] = {}
         self._ranges: dict[tuple[int, int], Ranges] = {}  # of views of one axis, by its number and level
 
     @property
@@ -285,7 +289,7 @@ class Collector:
         """Return the largest counts of a level; of trips, those within one area by themselves, and how many records all of these have."""
         reached = self._tree.axis_levels(level)
         if self._tree.ends is None or not all(reached[end] for end in self._tree.ends):
-            return largest(self._tree, level, list(map(largest_rows, slices(rows, CHUNK)))), (), 0
+            return largest(self._tree, reached, list(map(largest_rows, slices(rows, CHUNK)))), (), 0
         within = flows_within(self._tree, level)
         across, inside, records = list[Rows](), list[Rows](), 0
         for part in slices(rows, CHUNK):
@@ -293,16 +297,22 @@ class Collector:
             across.append(largest_rows(part[np.flatnonzero(~is_within)]))
             inside.append(largest_rows(of_one_area := part[np.flatnonzero(is_within)]))
             records += int(of_one_area.counts.sum())
-        return largest(self._tree, level, across), largest(self._tree, level, inside), records
+        return largest(self._tree, reached, across), largest(self._tree, reached, inside), records
 
     def take_view(self, name: str, levels: Sequence[int], rows: Rows) -> None:
-        """Read a view; a line is drawn of one that refines an ordered axis alone, to few enough areas, and a map of one with shapes.
+        """Read a view, and keep its largest counts; a line is drawn of one that refines an ordered axis alone, to few enough areas, and a map of one with shapes.
 
         Args:
             levels: per axis, the axis level of its cells.
             rows: all its cells, with their intervals; the areas of axes that are summed over are 0.
         """
         self._take_series(levels, f"view {name}", rows)
+        named = tuple(axis.name for axis, own in zip(self._tree.axes, levels, strict=True) if own)
+        self._views[name] = (
+            named,
+            largest(self._tree, tuple(levels), [rows])[:_MOST_OF_VIEW] if named else (),
+            len(rows),
+        )
         refined = [(number, level) for number, level in enumerate(levels) if level]
         if len(refined) == 1 and rows.bounds:
             number, level = refined[0]
@@ -360,6 +370,7 @@ class Collector:
                 axes,
                 lambda axis, level: ranges_of(axis, level) or self._ranges.get((axis, level)),
             ),
+            views=self._views,
             shapes=self._shapes,
             names=self._names,
         )

@@ -15,7 +15,6 @@ from tasks.format.stated import TextTable, above_noise_of, deviations_of, noise_
 from tasks.pages.charts import (
     areas_picture,
     histograms_picture,
-    is_written,
     levels_picture,
     matrix_picture,
     noise_picture,
@@ -85,7 +84,6 @@ def report(
         ],
         charts=_charts(manifest, facts, stated),
         matrix=_matrix(matrix, names, stated.counted) if matrix is not None and matrix.counts.size else None,
-        is_small=matrix is not None and is_written(matrix) and 0 < len(facts.largest_axes) <= 2 and not names,
         files=_files(manifest, facts, checks),
         line_after=_line_after(manifest, facts),
         views=views_stated(manifest),

@@ -50,12 +50,12 @@ def largest_rows(rows: Rows) -> Rows:
     return rows[positions[np.lexsort((positions, -counts[positions]))]]
 
 
-def largest(tree: Tree, level: int, parts: Sequence[Rows]) -> tuple[LargeCount, ...]:
-    """Return the rows of a level with the largest counts, in the order of `largest_rows`, from those of its parts."""
+def largest(tree: Tree, levels: AxisLevels, parts: Sequence[Rows]) -> tuple[LargeCount, ...]:
+    """Return the rows of some axis levels with the largest counts, in the order of `largest_rows`, from those of its parts."""
     if not parts:
         return ()
     rows, of_axes, short = largest_rows(joined(parts)), list[list[Path]](), list[list[Path]]()
-    for axis, own, areas in zip(tree.axes, tree.axis_levels(level), rows.areas, strict=True):
+    for axis, own, areas in zip(tree.axes, levels, rows.areas, strict=True):
         if own:
             paths, codes = axis.paths(own, areas).rows(), axis.codes[own - 1]
             of_axes.append(paths)
