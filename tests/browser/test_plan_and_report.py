@@ -184,6 +184,7 @@ def _check_plan(facts, path, *, is_phone):
 def test_the_largest_flows_fit_a_phone(browser, pages):
     """Counts and intervals are seen at once; a wider table has a shadow."""
     with visited(browser, pages["flows"], VIEWPORTS["phone"]) as visit:
+        visit.page.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
         largest, tables = (visit.page.locator(f".scroll:has(.{kind})") for kind in ("largest", "tables"))
         hidden = "frame => frame.scrollWidth - frame.clientWidth"
         assert "44007000019" in largest.inner_text()

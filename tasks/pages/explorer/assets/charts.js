@@ -68,7 +68,8 @@ export function mapOf(shapes, areas, arcs, view) {
     .filter((arc) => shapes.x[arc.from] !== null && shapes.x[arc.to] !== null)
     .map((arc) => {
       const [x, y, u, v] = [shapes.x[arc.from], shapes.y[arc.from], shapes.x[arc.to], shapes.y[arc.to]].map((z) => z * zoomed);
-      const [mx, my] = [(x + u) / 2 - (v - y) * 0.18, (y + v) / 2 + (u - x) * 0.18];
+      const within = (z, most) => Math.min(Math.max(z, 0), most * zoomed); // so that the arc, which lies between its three points, is too
+      const [mx, my] = [within((x + u) / 2 - (v - y) * 0.18, shapes.width), within((y + v) / 2 + (u - x) * 0.18, shapes.height)];
       return { ...arc, d: `M${x},${y}Q${mx},${my},${u},${v}`, wide: 1 + 6 * Math.sqrt(arc.count / largest) };
     });
   return {
