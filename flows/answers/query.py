@@ -11,12 +11,14 @@ from unicodedata import normalize
 
 from storage.errors import UsageError
 from storage.releases.terms import VIEWS
+from storage.tables import SIZE
 from tasks.format.published_tree import derived_places
 from tasks.released.query.answers import Answer, answer, codes_in
 from tasks.released.query.areas import EVERYTHING, Area
 from tasks.released.query.comparisons import Asked, Compared, compared, of_itself
 from tasks.released.query.sets import AreaSet, find_areas, find_codes, have_same_codes, holds, is_all_of
 from tasks.released.sources.folder import PublishedFolder, open_folder
+from tasks.words.areas import size_called
 from tasks.words.levels import place
 from tasks.words.spelling import did_you_mean
 
@@ -309,7 +311,10 @@ def _counted(published: PublishedFolder, axis: str, area: Area | AreaSet, names:
         return AreaCounted(names[area.level - 1], [area.written], area.name)
     if not area.level:
         return None
-    return AreaCounted(names[area.level - 1], list(area.path), published.names.name_of(axis, area.path))
+    name = published.names.name_of(axis, area.path)
+    if axis == SIZE and published.manifest.counts_groups and published.has_tree:
+        name = size_called(area.path[-1], published.tree.axes[-1].codes[-1][-1])
+    return AreaCounted(names[area.level - 1], list(area.path), None if name == area.path[-1] else name)
 
 
 def _check_apart(published: PublishedFolder, name: str) -> None:

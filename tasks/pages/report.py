@@ -8,7 +8,7 @@ import numpy as np
 
 from storage.releases.register import CheckResult
 from storage.releases.terms import ADJUSTED
-from storage.tables import REGION, column_name, flat_features
+from storage.tables import REGION, SIZE, column_name, flat_features
 from tasks.format.entries import LevelEntry
 from tasks.format.manifest import Manifest
 from tasks.format.stated import TextTable, above_noise_of, deviations_of, noise_rows_of, views_stated
@@ -27,8 +27,8 @@ from tasks.pages.maps import maps_shown
 from tasks.pages.statements import StatedFacts, facts_stated
 from tasks.pages.templates import page
 from tasks.released.query.summaries import Histogram, Histograms, LargeCount
-from tasks.words.areas import STEP, Names
-from tasks.words.levels import about, axes_called, place, title_of
+from tasks.words.areas import STEP, Names, size_called
+from tasks.words.levels import about, axes_called, place, title_of, view_called
 from tasks.words.numbers import (
     NOT_STATED,
     format_bound,
@@ -72,7 +72,7 @@ def report(
         shown=shown,
         bound=format_bound(shown.sigma, shown.bound, summed=shown.summed),
         deviation_of_total=deviations_of(manifest.levels[0]),
-        called=lambda axes, large: _called(facts, axes, large),
+        called=lambda axes, large: _called(facts, axes, large, stated.largest_size),
         maps=maps_shown(facts, manifest.spec, format_percent(confidence)),
         histograms=[
             {"of": of, "svg": histograms_picture(of, confidence, names), "numbers": _histograms_numbers(of, names)}
@@ -87,14 +87,21 @@ def report(
         files=_files(manifest, facts, checks),
         line_after=_line_after(manifest, facts),
         views=views_stated(manifest),
+        view_called=lambda m, name: next(view_called(m.spec, of.axes) for of in m.views if of.name == name),
         noise=_noise_table(manifest, facts, stated, places),
     )
 
 
-def _called(facts: Facts, refined: Sequence[str], large: LargeCount) -> list[dict[str, str | None]]:
-    """Return, per axis, what the area of a large count is called, if it has a name, and what identifies it."""
+def _called(facts: Facts, refined: Sequence[str], large: LargeCount, last: str) -> list[dict[str, str | None]]:
+    """Return, per axis, what the area of a large count is called, if it has a name, and what identifies it; `last` of sizes."""
     areas = zip(refined, large.paths or large.codes, large.codes, strict=True)
-    return [{"name": facts.names.name_of(axis, path), "code": STEP.join(codes)} for axis, path, codes in areas]
+    return [
+        {
+            "name": facts.names.name_of(axis, path),
+            "code": size_called(codes[-1], last) if axis == SIZE else STEP.join(codes),
+        }
+        for axis, path, codes in areas
+    ]
 
 
 def _line_after(manifest: Manifest, facts: Facts) -> int | None:

@@ -96,6 +96,11 @@ class Names(AreaTables):
         return paths
 
 
+def size_called(code: str, last: object) -> str:
+    """Return what to call a size of groups: the last one stands for larger ones too."""
+    return f"{code} or more" if code == str(last) else code
+
+
 def folded(name: str) -> str:
     """Return a name as it is compared: without outer blanks, upper and lower case alike."""
     return " ".join(name.split()).casefold()

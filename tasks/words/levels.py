@@ -139,6 +139,11 @@ def axes_called(spec: Spec, axes: Axes) -> Axes:
     return {axis: None if level is None else level_called(spec, axis, level) for axis, level in axes.items()}
 
 
+def view_called(spec: Spec, axes: Axes) -> str:
+    """Return what readers call a view: what it counts by."""
+    return place({axis: level for axis, level in axes_called(spec, axes).items() if level}) or "everything"
+
+
 def _line(text: object) -> str:
     """Return a text on one line; empty for none."""
     return " ".join(str(text or "").split())

@@ -13,7 +13,7 @@ from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.axis import Axis, AxisLevels, Path
 from tasks.tree.ordered import codes_apart, codes_beside, goes_round
 from tasks.words.drawings import drawn_shapes
-from tasks.words.levels import level_called
+from tasks.words.levels import level_called, view_called
 
 _MOST_DRAWN = 1_000_000  # characters of the page that shapes take
 
@@ -87,6 +87,7 @@ def views_shown(
         shown.append(
             {
                 "name": view.name,
+                "called": view_called(estimate.folder.manifest.spec, view.axes),
                 "axes": dict(view.axes),
                 "columns": _columns(estimate.folder.folder, view, rows),
                 **{end: rows[end].to_list() if end in rows.columns else None for end in (COUNT, LOW, HIGH)},

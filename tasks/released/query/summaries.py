@@ -167,7 +167,7 @@ class Histograms:
 
     Attributes:
         axis_levels: those of the level.
-        sizes: the codes of the sizes, up to the last one that any of these places has.
+        sizes: what the sizes are called, up to the last one that any of these places has.
         places: those that are shown, those with the most groups first.
         there: how many places have groups.
     """
@@ -202,7 +202,8 @@ def histograms_of(tree: Tree, level: int, rows: Rows) -> Histograms | None:
         for end, of_rows in zip(ends, rows.bounds[:2], strict=False):
             end[size[of_place]] = of_rows[of_place]
         histograms.append(Histogram(number, areas, counts, *ends))
-    codes = tuple(tree.axes[-1].codes[-1].head(sizes).to_list())
+    every = tree.axes[-1].codes[-1].to_list()
+    codes = (*every[:-1], f"{every[-1]} or more")[:sizes]
     return Histograms(level, levels, codes, tuple(histograms), len(per_place[per_place > 0]))
 
 

@@ -34,5 +34,5 @@ function tableOfView(view, areas) {
   const columns = [...view.columns.map((column) => column.title), release.many, ...(view.low ? ["low", "high"] : [])];
   const more = rows.length > MOST_SHOWN ? ` (the first ${MOST_SHOWN} of ${number(rows.length)} rows)` : "";
   const promise = view.low ? `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.` : "";
-  return make("details", { open: rows.length <= MOST_OPEN || data.views.length === 1 }, make("summary", {}, `${view.name}${more}`), tableOf(view.name, columns, cells, promise));
+  return make("details", { open: rows.length <= MOST_OPEN || data.views.length === 1 }, make("summary", {}, `By ${view.called}${more}`), tableOf(`By ${view.called}`, columns, cells, promise));
 }
