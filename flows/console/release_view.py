@@ -249,6 +249,10 @@ def show_query(answer: "QueryAnswer | QueryAnswers") -> None:
             print_line(
                 "the count is further below 0 than its noise usually takes it: the true count is small, if not 0"
             )
+        elif answer.sd is None and answer.count > 0 and answer.count in {answer.low, answer.high}:
+            print_line(
+                "the count is at the end: the interval is around what was measured of it alone, and the count follows from others too"
+            )
     print_line(f"how: {answer.how}")
     _show_compared(answer)
 

@@ -218,7 +218,8 @@ def _numbers(manifest: Manifest, entry: LevelEntry) -> dict[str, str]:
         simultaneous_low: f"Lower end of the wider interval, {counted}: {all_}",
         simultaneous_high: f"Upper end of the wider interval, {counted}: {all_}",
         SIGNAL: "Whether the row stands out from the noise: of a table's rows that do, at most"
-        f" {100 * manifest.intervals.signal_rate:.4g}% are expected to have a true count of 0.",
+        f" {100 * manifest.intervals.signal_rate:.4g}% are expected to have a true count of 0."
+        " What the ends of intervals promise of all rows, they do not promise of these alone.",
     }
 
 

@@ -25,9 +25,7 @@ class Seen(HTMLParser):
 
     def handle_startendtag(self, tag, attrs):
         """Keep addresses other than those of the page itself, and scripts; links to files beside it load nothing."""
-        if tag == "a" and re.fullmatch(
-            r"(explorer\.html|signal/level_\d+\.\w+|views/\w+\.\w+)", dict(attrs).get("href") or ""
-        ):
+        if tag == "a" and re.fullmatch(r"explorer\.html|\w+/\w+\.\w+", dict(attrs).get("href") or ""):
             return
         named = [value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "data", "action"}]
         self.loaded += [value for value in named if not value.startswith(("#", "data:image/png"))]

@@ -5,6 +5,7 @@ export const release = data.release;
 export const percent = `${+(100 * release.confidence).toFixed(2)}%`;
 
 export const NO_NAME = "no name"; // of an area of a level whose other areas have names
+const AT_END = "It is at the end of its range: that is around what was measured of it alone, and the number follows from others too.";
 const SHOWN = 4_000; // milliseconds that "Copied." stands
 export const MOST_IN_MATRIX = 60; // areas on a side
 
@@ -165,7 +166,8 @@ export function asking(command) {
 export function card(title, what, answer) {
   const all = { exact: false, signal: null, ofRows: false, note: "", ...answer, ...(answer.exact ? { low: null, high: null } : {}) };
   const { count, low, high, ofRows } = all;
-  const note = [all.note, all.sd && !all.exact ? `Standard deviation: ${significant(all.sd, 3)}.` : ""].filter(Boolean).join(" ");
+  const isAtEnd = !all.exact && !all.sd && count > 0 && (count === low || count === high);
+  const note = [all.note, isAtEnd && AT_END, all.sd && !all.exact ? `Standard deviation: ${significant(all.sd, 3)}.` : ""].filter(Boolean).join(" ");
   const [kind, largest, sentence] = judged(all);
   const isCount = largest === counted(count);
   const figure = make("b", { class: "count" }, number(count));

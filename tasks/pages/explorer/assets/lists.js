@@ -39,7 +39,7 @@ function promiseOf(rows) {
   const none = whyNone(rows);
   if (none) return none;
   return rows.some((row) => row.ofRows)
-    ? `On average over the noise, low to high holds the true number of at least ${percent} of all rows of this level.`
+    ? `On average over the noise, low to high holds the true number of at least ${percent} of all rows of this level together, not of those that stand out alone.`
     : `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.`;
 }
 
