@@ -41,13 +41,13 @@ def make_report(folder: Path) -> Path:
 
 
 def screenshot(report: Path) -> bytes:
-    """Return what a browser shows of it, from the top to the end of the first row of pictures."""
+    """Return what a browser shows of it, from the top to what is folded under Details."""
     with sync_playwright() as playwright:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": WIDTH, "height": 900})
         page.goto(report.as_uri())
-        end = page.evaluate("document.querySelectorAll('.pictures figure')[1].getBoundingClientRect().bottom")
+        end = page.evaluate("document.querySelector('details.details').getBoundingClientRect().top")
         taken = page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": WIDTH, "height": end + 10})
         browser.close()
     return taken
