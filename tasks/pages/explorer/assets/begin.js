@@ -18,7 +18,7 @@ function showMeaning() {
       "p",
       {},
       `An interval such as “90 to 110” holds the true number with ${percent} probability, over all noise, if you chose which number to look up before you saw any. ` +
-        (data.tables.some((table) => table.rows?.promise === "rows") ? "Ranges in lists are for all rows together: at least that share of them holds. They are often wider." : ""),
+        (data.tables.some((table) => table.rows?.promise === "rows") ? "Of all ranges of a list together, at least that share holds." : ""),
     ),
     make("p", {}, "“May be noise” marks a count that is too small to be told from noise. Do not quote such a count; quote a coarser area, or a sum that the page shows."),
     make("p", {}, exact),
