@@ -7,7 +7,7 @@ other groupings, the border, is dense and is factored. A grouping that is too la
 This solves the system where there is no such grouping, and is the preconditioner of conjugate gradients where there is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,21 @@ _MOST_ITERATIONS = 400
 _PRECISE = 1e-12  # of the norm of the right side
 _RIDGE = 1e-13  # of the diagonal: keeps matrices regular
 _UNREACHED = 1e-10  # of the diagonal, had all leaves been above zero: for exact cells of which none is
+_MANY_LEAVES = 2**17  # from here on groupings are joined
+_FEWER = 16  # times: than there are leaves, cells of groupings that are joined
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Joined:
+    """A partition of many leaves into few cells, which refines some groupings.
+
+    Attributes:
+        cell: int32, shape (leaves,): the cell of each leaf.
+        groupings: by their place, int32, shape (cells,): in which of their cells each cell lies, or their number of cells.
+    """
+
+    cell: Labels
+    groupings: Mapping[int, Labels]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,10 +48,12 @@ class Incidence:
     Attributes:
         cells: for each grouping, int32, shape (leaves,): the cell of each leaf, or the number of cells where it is in none.
         first: shape (groupings + 1,): grouping i owns the dual variables first[i]:first[i + 1].
+        joined: all groupings, many of them at once: so they are added up over few cells before they are over leaves. There may be none.
     """
 
     cells: tuple[Labels, ...]
     first: tuple[int, ...]
+    joined: tuple[_Joined, ...] = ()
 
     @classmethod
     def of(cls, labels: Sequence[Labels], sizes: Sequence[int]) -> "Incidence":
@@ -45,7 +62,8 @@ class Incidence:
             np.where(of < 0, np.int32(size), of).astype(np.int32) if len(of) and of.min() < 0 else of
             for of, size in zip(labels, sizes, strict=True)
         )
-        return cls(cells, tuple(np.cumsum([0, *sizes]).tolist()))
+        is_large = len(cells) > 1 and len(cells[0]) >= _MANY_LEAVES
+        return cls(cells, tuple(np.cumsum([0, *sizes]).tolist()), _joined(cells, sizes) if is_large else ())
 
     def at(self, grouping: int) -> slice:
         """Return where the dual variables of a grouping are."""
@@ -58,8 +76,12 @@ class Incidence:
     def spread(self, dual: FloatArray) -> FloatArray:
         """Return Aᵀμ, shape (leaves,)."""
         y = np.zeros(len(self.cells[0]))
-        for at, cell in enumerate(self.cells):
-            y += np.append(dual[self.at(at)], 0.0)[cell]
+        if not self.joined:
+            for at, cell in enumerate(self.cells):
+                y += np.append(dual[self.at(at)], 0.0)[cell]
+        for part in self.joined:
+            of_cells = [np.append(dual[self.at(at)], 0.0)[cell] for at, cell in part.groupings.items()]
+            y += np.sum(of_cells, axis=0)[part.cell]
         return y
 
     def sums(self, y: FloatArray | None) -> FloatArray:
@@ -69,7 +91,32 @@ class Incidence:
 
     def restricted(self, leaves: BoolArray) -> "Incidence":
         """Return A without the other leaves."""
-        return Incidence(tuple(cell[leaves] for cell in self.cells), self.first)
+        rows = np.flatnonzero(leaves)
+        return Incidence(tuple(cell.take(rows) for cell in self.cells), self.first)
+
+
+def _joined(cells: Sequence[Labels], sizes: Sequence[int]) -> tuple[_Joined, ...]:
+    """Return all groupings, joined as long as what refines them has far fewer cells than there are leaves, the largest first."""
+    leaves, joined = len(cells[0]), list[_Joined]()
+    left = sorted(range(len(cells)), key=lambda at: -sizes[at])
+    while left:
+        (at, *others), left = left, []
+        cell, many, inside = cells[at], sizes[at] + 1, [at]
+        for other in others:
+            width = sizes[other] + 1
+            if many * width <= leaves:
+                both = cell * np.int32(width) + cells[other]
+                reached = np.zeros(many * width, dtype=bool)
+                reached[both] = True
+                if (count := int(np.count_nonzero(reached))) <= leaves // _FEWER:
+                    cell, many = (np.cumsum(reached, dtype=np.int32) - np.int32(1))[both], count
+                    inside.append(other)
+                    continue
+            left.append(other)
+        some = np.zeros(many, dtype=np.intp)  # a leaf of each cell
+        some[cell] = np.arange(leaves)
+        joined.append(_Joined(cell, {of: cells[of][some] for of in inside}))
+    return tuple(joined)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,7 +199,9 @@ def newton_step(
     reach = _reach(inside, share)
     is_exact = inverse == 0
     if is_exact.any():  # exact sums may repeat one another: H is then singular, and is made regular
-        least = np.where(reach > 0, _RIDGE * reach, _UNREACHED * _reach(incidence, per_weight))
+        least = _RIDGE * reach
+        if not (reach[is_exact] > 0).all():
+            least = np.where(reach > 0, least, _UNREACHED * _reach(incidence, per_weight))
         inverse = np.where(is_exact, least, inverse)
     system = _System(inside, share, inverse, reach)
     groupings = range(len(inside.cells))

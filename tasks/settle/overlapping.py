@@ -15,6 +15,7 @@ _FEW_STEPS = 25  # before the problem is approached from easier ones
 _LEAST_INVERSES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)
 _CLOSE = 1e-9  # of the largest count: how far sums may be from where they must be, if no step brings them nearer
 _CLOSEST = 1e-13  # of the largest count: how near is near enough
+_NEAR = 1e-3  # of the largest count: how near is near enough to begin the next problem from
 _LEAST_LENGTH = 1e-13  # of a step, before the search along it ends
 _ENOUGH = 1e-4  # share of the decrease that the slope promises
 _ROUNDING = 1e-12  # of the terms of the objective
@@ -65,7 +66,9 @@ class _Problem:
 
     def gradient(self, point: "_Point") -> FloatArray:
         """Return F = μ/w + c − A y, shape (p,), records: by how much each cell's sum misses its estimate."""
-        return self.inverse * point.dual + self.counts - self.incidence.sums(point.y)
+        inside = point.y > 0  # mostly of few leaves
+        sums = self.incidence.restricted(inside).sums(point.y[inside])
+        return self.inverse * point.dual + self.counts - sums
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,14 +122,14 @@ def settle_overlapping(values: FloatArray, weights: float | FloatArray, grouping
     return point.y
 
 
-def _minimised(problem: _Problem, dual: FloatArray, most_steps: int) -> _Point | None:
-    """Return the minimum of φ, by Newton's method from some μ; None where it takes more steps."""
+def _minimised(problem: _Problem, dual: FloatArray, most_steps: int, near: float = _CLOSEST) -> _Point | None:
+    """Return the minimum of φ, by Newton's method from some μ, so near in all sums; None where it takes more steps."""
     scale = 1 + float(abs(problem.counts).max())
     point, before = problem.at(dual), np.inf
     for _ in range(most_steps):
         gradient = problem.gradient(point)
         missed = float(abs(gradient).max())
-        if missed <= _CLOSEST * scale or (missed <= _CLOSE * scale and missed > before / 2):
+        if missed <= near * scale or (missed <= _CLOSE * scale and missed > before / 2):
             return point
         before = missed
         step = newton_step(problem.incidence, problem.per_weight, problem.inverse, point.y > 0, gradient)
@@ -138,17 +141,19 @@ def _approached(problem: _Problem) -> _Point | None:
     """Return the minimum of φ by way of problems in which the weights of noisy counts are limited, less and less.
 
     Where many groupings say nearly the same, large weights make H nearly singular, and steps from afar lead nowhere. The
-    minimum of a problem with smaller weights is near enough to begin from. Where the weights differ so much that floats end first, the
-    last minimum that was found is the answer: sealed counts are settled whatever they are.
+    minimum of a problem with smaller weights, found nearly, is near enough to begin from. Where the weights differ so much that floats end
+    first, the last minimum that can be found is the answer: sealed counts are settled whatever they are.
     """
-    dual, is_noisy, point = np.zeros(len(problem.counts)), problem.inverse > 0, None
+    dual, is_noisy, posed = np.zeros(len(problem.counts)), problem.inverse > 0, list[_Problem]()
     for least in (*_LEAST_INVERSES, 0.0):
-        limited = np.where(is_noisy, np.maximum(problem.inverse, least), problem.inverse)
-        minimum = _minimised(replace(problem, inverse=limited), dual, _MOST_STEPS)
+        posed.append(replace(problem, inverse=np.where(is_noisy, np.maximum(problem.inverse, least), problem.inverse)))
+        minimum = _minimised(posed[-1], dual, _MOST_STEPS, _NEAR if least else _CLOSEST)
         if minimum is None:
             break
-        point, dual = minimum, minimum.dual
-    return point
+        dual = minimum.dual
+    else:
+        return minimum
+    return next(filter(None, (_minimised(of, dual, _MOST_STEPS) for of in reversed(posed[:-1]))), None)
 
 
 def _posed(values: FloatArray, weights: float | FloatArray, groupings: Sequence[Grouping]) -> _Problem:

@@ -100,7 +100,7 @@ def test_settled_counts_are_those_of_another_solver(seed, exact):
 @pytest.mark.parametrize("weight_of", ["cells", "variance"])
 @pytest.mark.parametrize("bands", [5, 90])
 def test_elimination_finds_the_same_counts(monkeypatch, weight_of, bands):
-    """Many cells, of which a chain is eliminated and some have no room in the border, settle as few cells do, always to the same bits."""
+    """Groupings that are joined, and many cells, of which a chain is eliminated and some leave no room, settle as few cells do, always to the same bits."""
     own, weight, groupings = crossing(16, bands, weight_of)
     fine = groupings[3]  # of which some leaves are outside, and which have different weights, in a second problem
     some = Grouping(np.where(fine.cell % 3 == 0, -1, fine.cell).astype(np.int32), fine.values, fine.weight)
@@ -108,9 +108,9 @@ def test_elimination_finds_the_same_counts(monkeypatch, weight_of, bands):
     problems = (own, weight, groupings), (own, uneven, [*groupings[:3], some, *groupings[4:]])
     dense = [settle_overlapping(*of) for of in problems]
     assert dense[0].tobytes() == settle_overlapping(own, weight, groupings).tobytes()
-    for border in (1000, 60):
-        monkeypatch.setattr(newton_step, "_MOST_DENSE", 0)
-        monkeypatch.setattr(newton_step, "_MOST_BORDER", border)
+    small = (("_MANY_LEAVES", 0), ("_FEWER", 2), ("_MOST_DENSE", 0), ("_MOST_BORDER", 1000), ("_MOST_BORDER", 60))
+    for constant, value in small:
+        monkeypatch.setattr(newton_step, constant, value)
         for of, found in zip(problems, dense, strict=True):
             np.testing.assert_allclose(settle_overlapping(*of), found, rtol=0, atol=1e-7)
 
