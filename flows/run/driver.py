@@ -28,7 +28,7 @@ from tasks.folder.publish.task import publish
 from tasks.ingest.task import ingest
 from tasks.mechanisms import mechanism_of
 from tasks.tree.task import grow_tree, is_grown
-from tasks.validate.task import CheckRow, validate_level
+from tasks.validate.task import CheckRow, validate_level, validate_views
 from tasks.work.capacity import memory_of
 from tasks.work.stage import Outcome, width
 
@@ -202,8 +202,9 @@ def seconds_per_stage(outcomes: Sequence[Outcome]) -> dict[str, float]:
 
 def _validate(release: Release, submit: Submit) -> list[Outcome]:
     """Run every check, record the results, and stop if one failed."""
-    from_below = reversed(release.parts)  # the largest begin while others can run beside them
-    futures = [submit(validate_level, release.id, terms.level) for terms in from_below]
+    from_below = reversed(release.levels)  # the largest begin while others can run beside them
+    futures = [submit(validate_views, release.id)] if release.views else []
+    futures += [submit(validate_level, release.id, terms.level) for terms in from_below]
     outcomes, failures, checks = list[Outcome](), list[ChecksFailed](), list[CheckRow]()
     for future in reversed(futures):
         try:

@@ -74,8 +74,20 @@ def _spill(path: Path) -> Path:
 def read_records(con: Connection, axes: int) -> tuple[list[IntArray], IntArray]:
     """Return, from the records that ingest wrote, the finest area per axis and the true count. Confidential."""
     areas = [f"area_{axis}::BIGINT" for axis in range(axes)]
-    *of_axes, true_counts = con.sql(f"SELECT {', '.join([*areas, 'true_count'])} FROM records").to_arrow_table().columns
-    return [of_axis.to_numpy() for of_axis in of_axes], true_counts.to_numpy()
+    *of_axes, true_counts = _columns(con, f"SELECT {', '.join([*areas, 'true_count'])} FROM records").values()
+    return of_axes, true_counts
+
+
+def _columns(con: Connection, query: str, values: Sequence[int] | None = None) -> dict[str, IntArray]:
+    """Return the columns of what a query selects, through Arrow, which takes a quarter of the time of NumPy's way.
+
+    Args:
+        values: of its parameters, so that none is in its text.
+    """
+    table = con.sql(query, params=values).to_arrow_table()
+    arrays = {name: table.column(name).to_numpy() for name in table.column_names}
+    # OpenDP refuses arrays that cannot be written
+    return {name: np.require(array, requirements="W") for name, array in arrays.items()}
 
 
 def write_true_level(con: Connection, level: int, areas: Sequence[IntArray], columns: Mapping[str, IntArray]) -> None:
@@ -120,8 +132,7 @@ def read_true_nodes(con: Connection, level: int, lowest: Sequence[int], highest:
     columns = ", ".join(f"{area} AS {name}" for name, area in areas.items())
     within = " AND ".join(f"{area} BETWEEN ? AND ?" for area in areas.values())
     bounds = [bound for pair in zip(lowest, highest, strict=True) for bound in pair]
-    query = f"SELECT {columns}, first_child, children FROM true_level_{level} WHERE {within}"
-    return con.execute(query, bounds).fetchnumpy()
+    return _columns(con, f"SELECT {columns}, first_child, children FROM true_level_{level} WHERE {within}", bounds)
 
 
 def read_true_leaves(con: Connection, level: int, axes: int, most: int) -> Iterator[tuple[list[IntArray], IntArray]]:
@@ -157,7 +168,7 @@ def read_true_rows(
     """
     areas = [f"{area} AS {name}" for name, area in _areas(con, level, axes).items()]
     query = f"SELECT {', '.join(['position', *areas, *columns])} FROM true_level_{level} WHERE position >= ? AND position < ?"
-    rows: dict[str, IntArray] = con.execute(query, [first, end]).fetchnumpy()
+    rows = _columns(con, query, [first, end])
     # DuckDB keeps the order of insertion; a sort takes ten times as long
     if not np.array_equal(rows.pop("position"), np.arange(first, end)):
         raise StoreError(f"Level {level} of the vault is not complete.", field="TRELLIS_HOME", hint="Restore a backup.")

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from fractions import Fraction
+from functools import lru_cache
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,9 +118,14 @@ def find_release(con: Connection, release_id: str) -> Release:
     values = dict(zip(_OF_RELEASE, row, strict=True))
     terms = values["terms"] = Terms.from_json(values["terms"])
     rows = con.execute(f"SELECT {_quoted(_OF_PART)} FROM levels WHERE release_id = ? ORDER BY level", [release_id])
-    parts = tuple(_part(dict(zip(_OF_PART, of_part, strict=True))) for of_part in rows.fetchall())
+    parts = _parts(tuple(rows.fetchall()))
     levels = len(terms.steps) + 1
     return Release(**values, levels=parts[:levels], views=parts[levels:])
+
+
+@lru_cache(maxsize=2)  # every stage asks for those of its release
+def _parts(rows: tuple[tuple[Any, ...], ...]) -> tuple[Part, ...]:
+    return tuple(_part(dict(zip(_OF_PART, of_part, strict=True))) for of_part in rows)
 
 
 def _part(values: dict[str, Any]) -> Part:

@@ -337,8 +337,11 @@ def sums_of_cells(axes: Sequence[Axis], counts: IntArray, levels: Sequence[int])
     Args:
         counts: of all combinations of finest areas, int64, one dimension per axis.
     """
-    for number, (axis, level) in enumerate(zip(axes, levels, strict=True)):
-        counts = np.add.reduceat(counts, axis.first_descendants(level, axis.depth)[:-1], axis=number)
+    shares = [axis.areas(level) / axis.areas(axis.depth) for axis, level in zip(axes, levels, strict=True)]
+    for number in sorted(range(len(axes)), key=shares.__getitem__):  # what leaves the fewest cells first
+        axis, level = axes[number], levels[number]
+        if level < axis.depth:
+            counts = np.add.reduceat(counts, axis.first_descendants(level, axis.depth)[:-1], axis=number)
     return counts
 
 

@@ -4,7 +4,7 @@ A node appears once in a level where it does so in its branch, and children add 
 in the branch that has its parent, and no parent is in two branches, which the total of the level would show.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -103,34 +103,63 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
     Raises:
         ChecksFailed: a check failed; it has the results of all of them.
     """
+    return _passed(release_id, _checked(stored_job(release_id), level), f"level {level}")
+
+
+@stage("validate views")
+def validate_views(release_id: str) -> list[CheckRow]:
+    """Return the checks of all views that are no level, and raise, as `validate_level` does."""
     job = stored_job(release_id)
-    is_view = level > job.record.finest
-    checks = _checked_view(job, level) if is_view else _checked(job, level)
-    broken = [check for check, _, passed in checks if not passed]
+    views = {terms.level: job.partition(terms.level) for terms in job.record.release.views}
+    sums = None if job.record.shards["calibrated"] else _sums_of_leaves(job, views)
+    checks = list[CheckRow]()
+    for number, partition in views.items():
+        job.check_going_on()
+        checks += _checked_view(job, number, partition, sums)
+    return _passed(release_id, checks, "a view")
+
+
+def _passed(release_id: str, checks: list[CheckRow], of: str) -> list[CheckRow]:
+    """Return checks, or raise if one of them failed."""
+    broken = [f"{check} at level {level}" for check, level, passed in checks if not passed]
     if broken:
-        terms = job.record.release.parts[level]
-        file = f"views/{terms.view}.parquet" if is_view else f"level {level}"
         failure = ChecksFailed(
-            f"{file} is not published: {', '.join(broken)} failed at level {level}.",
-            hint=f"`trellis show {release_id}` lists all checks.",
+            f"{of} is not published: {', '.join(broken)} failed.", hint=f"`trellis show {release_id}` lists all checks."
         )
         failure.checks = tuple(checks)
         raise failure
     return checks
 
 
-def _checked_view(job: Job, number: int) -> list[CheckRow]:
+def _sums_of_leaves(job: Job, views: Mapping[int, Partition]) -> dict[int, IntArray]:
+    """Return what the released leaves add up to in the cells of some views, each from the view with the fewest cells that refines it."""
+    leaves, sums = job.nodes(job.record.released[job.record.finest, TRUNK]), dict[int, IntArray]()
+    for number, partition in sorted(views.items(), key=lambda of: -len(of[1])):
+        finer = [of for of in sums if views[of].view.refines(partition.view)]
+        least = min(finer, key=lambda of: len(sums[of]), default=None)
+        if least is None or len(sums[least]) > len(leaves):
+            sums[number] = sums_of_leaves(partition, leaves)
+        else:
+            sums[number] = np.zeros(len(partition), dtype=np.int64)
+            np.add.at(sums[number], partition.places(views[least].cells()), sums[least])
+    return sums
+
+
+def _checked_view(job: Job, number: int, partition: Partition, sums: Mapping[int, IntArray] | None) -> list[CheckRow]:
     """Check a view: its counts are whole, not negative unless that is waived, and the sums of the released leaves; or, where these are only
-    calibrated to it, add up with the other totals of its axis.
+    calibrated to it and `sums` is None, add up with the other totals of its axis.
     """
-    record, partition, terms = job.record, job.partition(number), job.record.release.parts[number]
+    record, terms = job.record, job.record.release.parts[number]
     counts = job.counts(number)
     may_be_negative = COUNTS_POSITIVE in record.release.terms.waived
     results = {
         _check_of_counts(record.release).__name__: counts.dtype == np.int64
-        and (may_be_negative or bool((counts >= 0).all())),
-        **_adds_up(job, partition, counts),
+        and (may_be_negative or bool((counts >= 0).all()))
     }
+    if sums is None:
+        results["adds_up_along_axis"] = _adds_up(job, partition, counts)
+    else:
+        results["sums_of_leaves"] = np.array_equal(counts, sums[number])
     if terms.is_measured:
         seal = record.shards["noisy"][number, TRUNK]
         results["every_cell_measured"] = seal.rows == len(partition) == len(counts)
@@ -139,20 +168,16 @@ def _checked_view(job: Job, number: int) -> list[CheckRow]:
     return [(check, number, passed) for check, passed in results.items()]
 
 
-def _adds_up(job: Job, partition: Partition, counts: IntArray) -> dict[str, bool]:
-    """Return whether the counts of a view are the sums that they must be, by the name of the check."""
-    record = job.record
-    if not record.shards["calibrated"]:
-        leaves = job.nodes(record.released[record.finest, TRUNK])
-        return {"sums_of_leaves": np.array_equal(counts, sums_of_leaves(partition, leaves))}
+def _adds_up(job: Job, partition: Partition, counts: IntArray) -> bool:
+    """Return whether the counts of a view add up to those of every level and view of its axis that it refines."""
     cells, fits = partition.cells(), True
-    for number in [*range(leading_levels(job.tree) + 1), *(terms.level for terms in record.release.views)]:
+    for number in [*range(leading_levels(job.tree) + 1), *(terms.level for terms in job.record.release.views)]:
         other = job.partition(number)
         if partition.view.refines(other.view):
             sums = np.zeros(len(other), dtype=np.int64)
             np.add.at(sums, other.places(cells), counts)
             fits = fits and np.array_equal(sums, job.counts(number))
-    return {"adds_up_along_axis": fits}
+    return fits
 
 
 def _checked(job: Job, level: int) -> list[CheckRow]:
