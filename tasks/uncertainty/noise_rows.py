@@ -20,11 +20,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 
 from tasks.laws.gaussian import gaussian_density
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import FloatArray, IntArray
+from tasks.uncertainty.binomial import upper_tails
 from tasks.uncertainty.intervals import sum_margins
 from tasks.uncertainty.mixture import CountMixture
 from tasks.uncertainty.signals import Margin
@@ -57,32 +57,24 @@ class BeyondMargins:
         Args:
             measured: M, how many cells of the level were measured.
         """
-        beta = RISK / (2 * len(LOG_TAILS))
-        above = np.minimum(
-            [_coins_above(below, beta) for below in self.below.tolist()],
-            [_binomial_above(measured, tail, beta) for tail in np.exp(LOG_TAILS).tolist()],
+        beta, tails = RISK / (2 * len(LOG_TAILS)), np.exp(LOG_TAILS)
+        # how often a fair coin shows heads before it has shown tails once more than `below` times, and how many cells are chosen
+        of_coins = _quantiles(
+            lambda k: upper_tails(k + self.below + 1, np.full(len(tails), 0.5), k)[1], beta, len(tails)
         )
-        return min(rows, int((self.within + above).min()))
+        of_cells = _quantiles(lambda k: upper_tails(measured, tails, np.minimum(k, measured))[1], beta, len(tails))
+        return min(rows, int((self.within + np.minimum(of_coins, of_cells)).min()))
 
 
-def _coins_above(below: int, risk: float) -> int:
-    """Return how often a fair coin shows heads, but for a risk, before it has shown tails once more than `below` times."""
-    return _quantile(lambda k: float(scipy.special.betainc(k + 1, below + 1, 0.5)), risk)
-
-
-def _binomial_above(cells: int, probability: float, risk: float) -> int:
-    """Return how many of the cells are chosen at most, but for a risk, where each is with this probability."""
-    return _quantile(lambda k: float(scipy.special.betainc(k + 1, cells - k, probability)) if k < cells else 0.0, risk)
-
-
-def _quantile(tail: Callable[[int], float], risk: float) -> int:
-    """Return the least k >= 0 with tail(k) <= risk; the tail is P[X > k] of a whole number X >= 0."""
-    low, high = -1, 1
-    while tail(high) > risk:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if tail(middle) > risk else (low, middle)
+def _quantiles(tail: Callable[[IntArray], FloatArray], risk: float, numbers: int) -> IntArray:
+    """Return the least k >= 0 with tail(k) <= risk, shape (numbers,); the tail is P[X > k] of whole numbers X >= 0."""
+    low, high = np.full(numbers, -1), np.ones(numbers, dtype=np.int64)
+    while (is_above := tail(high) > risk).any():
+        low, high = np.where(is_above, high, low), np.where(is_above, 2 * high, high)
+    while (high - low > 1).any():
+        middle = np.maximum((low + high) // 2, 0)  # or 0 where only it is left
+        is_above = tail(middle) > risk
+        low, high = np.where(is_above, middle, low), np.where(is_above, high, middle)
     return high
 
 

@@ -24,16 +24,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import scipy
 
 from tasks.laws.gaussian import normal_quantile
 from tasks.tree.axis import BoolArray, FloatArray, IntArray
+from tasks.uncertainty.binomial import upper_tails
 
 _RATIOS = (1.25, 1.6, 2.5, 5.0)  # of one size to the next
 _PARTS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)  # b, in parts of α
 _USUAL = 30  # sizes and the part b are judged by choices of at least one in 30 cells
-_LEAST = -700.0  # of the logarithm of q; floats end soon after
-_HALVINGS = 64
+_STEPS = 64  # at most; few are needed
+_NEAR = 1e-8  # of q: the step after one that is smaller would be lost in rounding
 _CARE = 1e-6  # of what the expectation may be: more than its floats lose
 
 
@@ -76,7 +76,7 @@ def _sizes(measured: int, ratio: float) -> tuple[int, ...]:
 
 
 def _largest_tails(measured: int, share: float) -> list[Tails]:
-    """Return, for all choices of sizes and of the part b, the greatest log q of each size, all by halving at once."""
+    """Return, for all choices of sizes and of the part b, the greatest log q of each size, all at once."""
     choices = [
         (sizes, part * share)
         for sizes in dict.fromkeys(_sizes(measured, ratio) for ratio in _RATIOS)
@@ -86,29 +86,33 @@ def _largest_tails(measured: int, share: float) -> list[Tails]:
     of_size = np.array([size for sizes, _ in choices for size in sizes], dtype=np.float64)
     part = np.repeat([part for _, part in choices], lengths)
     most = (share - part) * of_size / np.repeat(lengths, lengths) * (1 - _CARE)
-    least, greatest = np.full(len(of_size), _LEAST), np.zeros(len(of_size))
-    for _ in range(_HALVINGS):
-        middle = (least + greatest) / 2
-        fits = expected_excess(measured, np.exp(middle), part * of_size) <= most
-        least, greatest = np.where(fits, middle, least), np.where(fits, greatest, middle)
-    of_choices = np.split(least, np.cumsum(lengths)[:-1])
+    beyond = part * of_size
+    tails = (
+        most + beyond
+    ) / measured  # or less, since the expectation is at least M q - c; it is convex, and Newton's steps stay above
+    for _ in range(_STEPS):
+        excess, slope = expected_excess(measured, tails, beyond)
+        step = (excess - most) / slope
+        tails = tails - step
+        if (step <= _NEAR * tails).all():
+            break
+    of_choices = np.split(np.log(tails), np.cumsum(lengths)[:-1])
     return [Tails(sizes, tuple(tails.tolist())) for (sizes, _), tails in zip(choices, of_choices, strict=True)]
 
 
-def expected_excess(measured: int, tail: FloatArray, beyond: FloatArray) -> FloatArray:
-    r"""Return the expectation of what a binomial variable has beyond a number, :math:`E (\mathrm{Bin}(M, q) - c)_+`.
+def expected_excess(measured: int, tail: FloatArray, beyond: FloatArray) -> tuple[FloatArray, FloatArray]:
+    r"""Return :math:`E (X - c)_+`, what a binomial variable X of M draws has beyond a number c, and :math:`P[X > c]`.
 
     Args:
         measured: M, >= 1.
-        tail: q, in [0, 1].
+        tail: q, in (0, 1).
         beyond: c, in [0, M), of the same shape.
     """
     whole = np.floor(beyond)
-    at_least = np.where(
-        whole > 0, scipy.special.betainc(np.maximum(whole, 1), measured - whole, tail), 1.0
-    )  # P[Bin(M - 1, q) >= c]
-    more = scipy.special.betainc(whole + 1, measured - whole, tail)  # P[Bin(M, q) > c]
-    return np.asarray(measured * tail * at_least - beyond * more)
+    exactly, more, excess = upper_tails(measured, tail, whole.astype(np.int64))
+    part = beyond - whole  # of the next whole number
+    slope = (excess + whole * more) / tail - part * exactly * (measured - whole) / (1 - tail)
+    return excess - part * more, slope
 
 
 Margin = int | IntArray  # of all rows, or of each
