@@ -16,7 +16,7 @@ import typer
 from typer.exceptions import TyperException
 
 from flows.cli import release_commands, spec_commands, store_commands
-from flows.cli.arguments import DONE, FAILED, INTERRUPTED, REFUSED, WRONG, Command, print_json
+from flows.cli.arguments import DONE, FAILED, INTERRUPTED, REFUSED, WRONG, Command, Group, print_json
 from flows.console import terminal
 from flows.server.process import quiet_prefect
 from storage.errors import (
@@ -42,6 +42,7 @@ def _show_version(wanted: bool) -> None:
 
 
 app = typer.Typer(
+    cls=Group,
     help="Differentially private count tables over public hierarchies.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

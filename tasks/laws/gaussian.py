@@ -14,6 +14,7 @@ from tasks.laws.law import CARE, Draws, Law, LevelCost, Sampling
 from tasks.laws.samplers import LARGEST_TAU, discrete_gaussian, table_noise
 from tasks.tree.axis import FloatArray
 
+_NORMAL = NormalDist()
 _MOST_LISTED = 2.0**13  # of σ: beyond it a bound on the tail is at most 1 too far
 _LEAST_LISTED = -500.0  # of a logarithm of a probability: below it sums of floats say nothing
 _SMOOTH = 3.0  # of σ: from here on the variance is σ² to the last digit of a float
@@ -69,7 +70,7 @@ def normal_quantile(log_tail: float) -> float:
     """
     log_tail = min(log_tail, math.log(0.5))
     if log_tail > _LEAST_LISTED:
-        return 0.0 - NormalDist().inv_cdf(math.exp(log_tail))
+        return 0.0 - _NORMAL.inv_cdf(math.exp(log_tail))
     from scipy.special import ndtri_exp
 
     return -float(ndtri_exp(log_tail))
