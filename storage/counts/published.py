@@ -121,14 +121,15 @@ def store_levels(con: Connection, release_id: str, folder: Path, levels: int) ->
     listed = con.execute("DELETE FROM published_levels WHERE release_id = ? RETURNING view_name", [release_id])
     for (view,) in listed.fetchall():  # the readable views of an earlier run
         _drop(con, release_id, view)
-    rows_of_level = []
+    release, rows_of_level, taken = find_release(con, release_id), [], [f"level_{level}" for level in range(levels)]
     for level in range(levels):
         files = files_there(folder, level)
         rows_of_level.append(_row_count(files))
         if _is_large(level, files):
             _drop(con, release_id, f"level_{level}")
             _join_codes(con, release_id, level, files)
-    _name_levels(con, release_id, rows_of_level)
+            taken += [f"level_{level}_numbers", *(_codes_of(axis, name) for _, axis, name in _refined(release, level))]
+    _name_levels(con, release, rows_of_level, taken)
     _store_views(con, release_id, folder, levels)
 
 
@@ -161,17 +162,16 @@ def _store_views(con: Connection, release_id: str, folder: Path, levels: int) ->
             con.execute("INSERT INTO published_levels VALUES (?, ?, ?, ?)", values)
 
 
-def _name_levels(con: Connection, release_id: str, rows_of_level: Sequence[int]) -> None:
-    """Create the readable views of a release's levels, and list them with their number of rows."""
-    release, schema = find_release(con, release_id), _name(release_id)
-    own = con.execute(
-        "SELECT table_name FROM information_schema.tables WHERE table_schema = ?", [release_id]
-    ).fetchall()
-    flat = flat_features(release.terms.published_spec)
-    views = level_views([terms.axes for terms in release.levels], flat, [name for (name,) in own])
+def _name_levels(con: Connection, release: Release, rows_of_level: Sequence[int], taken: Sequence[str]) -> None:
+    """Create the readable views of a release's levels beside its tables, and list them with their number of rows.
+
+    The names of the tables are not looked up: DuckDB would describe every table of every release.
+    """
+    flat, schema = flat_features(release.terms.published_spec), _name(release.id)
+    views = level_views([terms.axes for terms in release.levels], flat, taken)
     for level, (view, rows) in enumerate(zip(views, rows_of_level, strict=True)):
         con.execute(f"CREATE VIEW {schema}.{_name(view)} AS SELECT * FROM {schema}.level_{level}")
-        con.execute("INSERT INTO published_levels VALUES (?, ?, ?, ?)", [release_id, level, view, rows])
+        con.execute("INSERT INTO published_levels VALUES (?, ?, ?, ?)", [release.id, level, view, rows])
 
 
 def _drop(con: Connection, release_id: str, name: str) -> None:
@@ -214,9 +214,13 @@ def _store_codes(con: Connection, release_id: str, level: int) -> None:
         con.execute(f"CREATE OR REPLACE TABLE {_name(release.id)}.{table} AS SELECT * FROM codes")
 
 
+def _codes_of(axis: str, reached: str) -> str:
+    return f"codes_{axis}_{reached}"
+
+
 def _table_of_codes(axis: str, reached: str) -> tuple[str, str]:
     """Return the quoted name of the table with the codes of an axis level, and the name of the column with the numbers of its areas."""
-    return _name(f"codes_{axis}_{reached}"), "number" if axis.casefold() == "area" else "area"
+    return _name(_codes_of(axis, reached)), "number" if axis.casefold() == "area" else "area"
 
 
 def _join_codes(con: Connection, release_id: str, level: int, published: Sequence[Path]) -> None:
