@@ -167,7 +167,7 @@ export function card(title, what, answer) {
   const all = { exact: false, signal: null, ofRows: false, note: "", ...answer, ...(answer.exact ? { low: null, high: null } : {}) };
   const { count, low, high, ofRows } = all;
   const isAtEnd = !all.exact && !all.sd && count > 0 && (count === low || count === high);
-  const note = [all.note, isAtEnd && AT_END, all.sd && !all.exact ? `Standard deviation: ${significant(all.sd, 3)}.` : ""].filter(Boolean).join(" ");
+  const note = [all.note, all.sd && !all.exact ? `Standard deviation: ${significant(all.sd, 3)}.` : ""].filter(Boolean).join(" ");
   const [kind, largest, sentence] = judged(all);
   const isCount = largest === counted(count);
   const figure = make("b", { class: "count" }, number(count));
@@ -181,7 +181,7 @@ export function card(title, what, answer) {
     isCount ? make("p", { class: "figure" }, figure, make("span", { class: "unit" }, unit)) : make("p", { class: "figure" }, largest),
     isCount ? null : make("p", { class: "released" }, "The release counts ", figure, `${unit}.`),
     range,
-    make("p", { class: "judged" }, sentence),
+    make("p", { class: "judged" }, sentence, isAtEnd ? ` ${AT_END}` : null),
     note ? make("p", { class: "note" }, note) : null,
     kind === "unknown" ? asking(all.command) : null,
     make("p", { class: "quote" }, make("q", {}, quote)),
