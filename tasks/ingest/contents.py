@@ -119,7 +119,7 @@ def _summed(rows: TableRows, codes: Sequence[Sequence[str]], counts: Sequence[st
     hashes = [f"{_hash(names)} AS hash_{number}" for number, names in enumerate(codes)]
     weights = [f"{_weight(count, rows)} AS weight_{number}" for number, count in enumerate(counts) if count]
     halves = [
-        f"('0x' || hash_{number}[{first}:{first + 15}])::UBIGINT AS half_{number}_{first}"
+        f"('0x' || substring(hash_{number}, {first}, 16))::UBIGINT AS half_{number}_{first}"
         for number in range(len(codes))
         for first in _HALVES
     ]

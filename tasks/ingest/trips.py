@@ -561,12 +561,26 @@ def _summed(
         keys += [f"{_text_of(units.column)} AS unit", *places]
     keys += [f"{_text_of(column)} AS group_{part}" for part, column in enumerate(group)]
     cases = " ".join(f"WHEN {rule.broken} THEN {number}" for number, rule in enumerate(rules))
-    _, whole, value = _number(count, rows)
+    digits, whole, value = _number(count, rows)
+    few = f"regexp_full_match({digits}, '[0-9]{{1,18}}')"  # which is quickly seen, and keeps every rule of counts
     return (
-        f"CREATE TEMP TABLE summed AS SELECT {', '.join(keys)}, CASE {cases} END AS fault, count(*) AS rows,"
-        f" sum(CASE WHEN {whole} THEN {value} END) AS true_count"
+        f"CREATE TEMP TABLE summed AS SELECT {', '.join(keys)},"
+        f" CASE WHEN {' AND '.join([few, *_coded(ends, units, group)])} THEN NULL {cases} END AS fault, count(*) AS rows,"
+        f" sum(CASE WHEN {few} THEN TRY_CAST({digits} AS BIGINT) WHEN {whole} THEN {value} END) AS true_count"
         f" FROM {rows.scan(wanted)} AS confidential {' '.join(joins)} GROUP BY ALL"
     )
+
+
+def _coded(ends: Sequence[End], units: Units, group: Sequence[str]) -> Iterator[str]:
+    """Yield conditions that hold in nearly all rows, and together let a row keep every rule but those of counts."""
+    for number, end in enumerate(ends):
+        if end.axis.unlisted is None:
+            yield f"codes_{number}.area IS NOT NULL"
+            is_listed = isinstance(end.axis.codebook, Table) and end.axis.take is None and end.recoded is None
+            if not is_listed or len(end.axis.columns) > 1:  # no other codebook is known to be without a blank code
+                yield f"NOT ({_blank(end.axis.columns)})"
+    if columns := [*([units.column] if units.column else []), *group]:
+        yield f"NOT ({_blank(columns)})"
 
 
 def _text_of(column: str) -> str:
