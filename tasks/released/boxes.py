@@ -15,6 +15,8 @@ from tasks.tree.keys import packed
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import NO_CAP
 
+_POSSIBLE = 4  # times as many combinations of areas as rows, where these are grouped by marks
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boxes:
@@ -182,9 +184,13 @@ class Groups:
     def __init__(self, tree: Tree, table: Table, levels: AxisLevels) -> None:
         """Group the rows of a table by axis levels that are as coarse as its own or coarser."""
         self._sizes = tuple(axis.areas(level) for axis, level in zip(tree.axes, levels, strict=True))
-        self._keys, self.numbers = np.unique(
-            _keys(lifted(tree, table.levels, table.areas, levels), self._sizes), return_inverse=True
-        )
+        keys = _keys(lifted(tree, table.levels, table.areas, levels), self._sizes)
+        if (possible := math.prod(self._sizes)) <= _POSSIBLE * len(keys):  # to mark them takes less time than to sort
+            reached = np.zeros(possible, dtype=bool)
+            reached[keys] = True
+            self._keys, self.numbers = np.flatnonzero(reached), (np.cumsum(reached) - 1)[keys]
+        else:
+            self._keys, self.numbers = np.unique(keys, return_inverse=True)
 
     def __len__(self) -> int:
         return len(self._keys)

@@ -8,7 +8,7 @@ levels are measured with the product of their precisions. Then the information i
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from itertools import product
 from typing import TypeVar
 
@@ -246,9 +246,7 @@ class Grid:
 
     def _of(self, levels: Sequence[int]) -> list[Moments]:
         """Return of each axis the moments of all areas of a level."""
-        axes = [side.tree.axes[0] for side in self.sides]
-        begins = [axis.first_descendants(level, axis.depth) for axis, level in zip(axes, levels, strict=True)]
-        return [side.of_ranges(of[:-1], of[1:]) for side, of in zip(self.sides, begins, strict=True)]
+        return [_of_areas(side, level) for side, level in zip(self.sides, levels, strict=True)]
 
     def settle(self, noisy: Callable[[AxisLevels], IntArray]) -> FloatArray:
         r"""Return the least-squares values of all combinations of finest areas, float64, one dimension per axis; they may be negative.
@@ -294,6 +292,14 @@ class Grid:
             for level, precision in enumerate(side.precisions)
         ]
         return np.moveaxis(side.settle(counts), -1, axis)
+
+
+@lru_cache(maxsize=64)  # every table of a grid asks for those of its levels
+def _of_areas(side: AnySide, level: int) -> Moments:
+    """Return the moments of all areas of a level of an axis."""
+    axis = side.tree.axes[0]
+    begins = axis.first_descendants(level, axis.depth)
+    return side.of_ranges(begins[:-1], begins[1:])
 
 
 def _on_axis(inside: Inside, axis: int, _: int, begin: IntArray, end: IntArray, box: IntArray) -> IntArray:
