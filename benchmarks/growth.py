@@ -4,10 +4,13 @@ Each nation has a share of Italy's flows and people, and the square root of that
 possible pairs have people. ε = 1, all five levels, from the table in memory to the released levels in memory, on one thread
 (`compute.release`). With OpenDP's sampler the largest nation is a tenth of Italy. The goal is a slope of log seconds over log
 cells of at most 1.05.
+
+`--releases` measures large releases from start to end instead (`large.py`): all of them, or those that it names.
 """
 
 import argparse
 
+import large
 import numpy as np
 from compute import measurements, samplers, typical
 from italy import draw_share
@@ -27,7 +30,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--sampler", choices=("opendp", "table", "both"), default="both")
     parser.add_argument("--largest", type=float, default=1.0, help="largest share of the sizes to try")
+    parser.add_argument("--releases", nargs="*", choices=[*large.LARGE, large.NATION], help="measure commands instead")
+    parser.add_argument("--runs", type=int, default=3, help="of each release, but for that of the nation")
+    parser.add_argument("--epsilon", type=float, default=3.0, help="of the release of the nation")
     arguments = parser.parse_args()
+    if arguments.releases is not None:
+        names = arguments.releases or [*large.LARGE, large.NATION]
+        large.measure(names, arguments.runs, arguments.largest, arguments.epsilon)
+        return
     rows = []
     for name, sampler in samplers(arguments.sampler).items():
         for share in SHARES[name] * arguments.largest:

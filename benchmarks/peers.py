@@ -56,13 +56,20 @@ def draw_table(seed: int) -> np.ndarray:
 
 def run_peer(table: np.ndarray, folder: Path) -> tuple[dict[str, float], np.ndarray]:
     """Return the seconds of inf-tda, and what it has released."""
-    np.save(folder / "table.npy", table)
-    command = [peer_python(), Path(__file__).parent / "inf_tda.py", folder / "table.npy", folder / "released.npy"]
-    done = subprocess.run(
-        [*map(str, command), str(EPSILON), str(DELTA)], check=True, capture_output=True, text=True, cwd=folder
-    )
+    done = subprocess.run(peer_command(table, folder), check=True, capture_output=True, text=True, cwd=folder)
     wall, cpu = map(float, done.stdout.split())
     return {"seconds": wall, "cpu_seconds": cpu}, np.load(folder / "released.npy")
+
+
+def peer_command(table: np.ndarray, folder: Path, areas: np.ndarray | None = None) -> list[str]:
+    """Write a table, dense or with the areas of its cells, shape (levels, cells), and return the command that releases it by inf-tda."""
+    np.save(folder / "table.npy", table)
+    command = [peer_python(), Path(__file__).parent / "inf_tda.py", folder / "table.npy", folder / "released.npy"]
+    command += [str(EPSILON), str(DELTA)]
+    if areas is not None:
+        np.save(folder / "areas.npy", areas)
+        command.append(folder / "areas.npy")
+    return [*map(str, command)]
 
 
 def run_trellis(

@@ -283,12 +283,12 @@ def largest_error(comparison: Comparison, true: Frontier, released: Frontier) ->
     return int(max(np.abs(of_true).max(initial=0), released.counts[back < 0].max(initial=0)))
 
 
-def adult(folder: Path, runs: int) -> Part:
-    """Try all one-way and two-way margins of seven features, under cbdp and under the default mechanism."""
+def adult_keys() -> dict[str, Any]:
+    """Return the spec of all one-way and two-way margins of seven features of Adult, under cbdp."""
     data = Path(os.environ["TRELLIS_DATA"]) / "adult"
     sizes = json.loads((data / "adult-domain.json").read_text())
     pairs = [(one,) for one in ADULT] + list(combinations(ADULT, 2))
-    keys = {
+    return COMMON | {
         "name": "adult",
         "dataset": "adult",
         "input": {"table": str(data / "adult.csv"), "features": list(ADULT)},
@@ -297,7 +297,11 @@ def adult(folder: Path, runs: int) -> Part:
         "mechanism": "cbdp",
         "privacy": {"unit": "one person", "neighbours": "substitution", **PRIVACY},
     }
-    comparison = compared(spec_at(folder / "adult.yaml", COMMON | keys), ["cbdp", DEFAULT, WITHOUT])
+
+
+def adult(folder: Path, runs: int) -> Part:
+    """Try all one-way and two-way margins of seven features, under cbdp and under the default mechanism."""
+    comparison = compared(spec_at(folder / "adult.yaml", adult_keys()), ["cbdp", DEFAULT, WITHOUT])
     true = comparison.true_levels[-1]
     records, found = int(true.counts.sum()), dict[str, tuple[Measured, Measured]]()
     ways = np.array([sum(map(bool, view.partition.view.axis_levels)) for view in comparison.views])
