@@ -20,7 +20,7 @@ from storage.machine.home import shard_folder, subfolder
 from storage.machine.locks import held, holder_of, sweep_locks
 from storage.mailbox.keys import forget_key, list_keys
 from storage.record import Record, load_record
-from storage.releases.register import Release, find_release, has_folder, list_releases, set_state, state_of, states_of
+from storage.releases.register import Release, find_release, has_folder, list_releases, set_state, states_of
 from tasks.work.capacity import memory_of
 
 _ENDED = {"published", "refused", "abandoned"}
@@ -236,8 +236,8 @@ def sweep_orphans() -> None:
     """
     begun = {Path(folder).name for folder, _, files in os.walk(subfolder("shards")) if files}
     with store() as con:
-        for release_id in sorted(begun.union(list_vaults(), list_keys())):
-            if state_of(con, release_id) in {None, "refused"} and holder_of(release_id) is None:
+        for release_id, state in states_of(con, sorted(begun.union(list_vaults(), list_keys()))).items():
+            if state in {None, "refused"} and holder_of(release_id) is None:
                 remove_all(release_id)
     sweep_frames()
     sweep_locks()

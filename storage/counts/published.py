@@ -81,6 +81,8 @@ def store_table(con: Connection, release_id: str, folder: Path, level: int, memo
     Raises:
         StoreError: a shard of a large level is missing or not what was recorded.
     """
+    from duckdb import CatalogException
+
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {_name(release_id)}")
     files = files_there(folder, level)
     is_large = _is_large(level, files)
@@ -89,8 +91,12 @@ def store_table(con: Connection, release_id: str, folder: Path, level: int, memo
             _store_numbers(con, release_id, level, files)
             _store_codes(con, release_id, level)
         else:
-            _drop(con, release_id, f"level_{level}")
-            con.execute(f"CREATE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {_rows_of(files)}")
+            rows = f"TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {_rows_of(files)}"
+            try:
+                con.execute(f"CREATE OR REPLACE {rows}")
+            except CatalogException:  # the view of a large level, which another version has left
+                _drop(con, release_id, f"level_{level}")
+                con.execute(f"CREATE {rows}")
 
 
 @contextmanager

@@ -247,8 +247,9 @@ def claim_id(con: Connection, name: str) -> str:
 def record_checks(con: Connection, release_id: str, checks: Sequence[tuple[str, int, bool]]) -> None:
     """Record the results of a release's consistency checks, in place of those of an earlier run."""
     con.execute("DELETE FROM checks WHERE release_id = ?", [release_id])
-    for check, level, passed in checks:
-        con.execute("INSERT INTO checks VALUES (?, ?, ?, ?, ?)", [release_id, check, level, passed, utc_now()])
+    columns = [list(column) for column in zip(*checks, strict=True)] or [[], [], []]
+    rows = "SELECT ?, unnest(?::VARCHAR[]), unnest(?::INTEGER[]), unnest(?::BOOLEAN[]), ?"
+    con.execute(f"INSERT INTO checks {rows}", [release_id, *columns, utc_now()])
 
 
 def list_checks(con: Connection, release_id: str) -> list[CheckResult]:

@@ -7,9 +7,6 @@ not depend on the order of rows, on the format of the file, or on whether equal 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-import duckdb
-
-from storage.database.connections import Connection
 from storage.errors import InputError, StoreError, disk_fault, public_errors
 from storage.ledger.recognition import Columns, Content, RecognisedTable
 from storage.machine.fingerprints import fingerprint_of_records, key_of_records
@@ -83,7 +80,8 @@ def _read(
     table: Table, columns: Columns, others: Sequence[Columns], key: str, _version: tuple[int, ...] | None
 ) -> Mapping[Columns, str]:
     """Return the fingerprints; the version is there for the cache alone."""
-    with _in_memory() as con, opened(con, table) as rows:
+    with reader(table) as con, opened(con, table) as rows:
+        con.execute("SET enable_progress_bar = false")
         check_columns(table, rows, _names([columns]))
         there = {*rows.distinct}
         known = (columns, *others)
@@ -100,13 +98,6 @@ def _read(
 def _has(table: Table, columns: Columns) -> bool:
     with reader(table) as con, opened(con, table) as rows:
         return {*rows.names}.issuperset(map(in_nfc, _names([columns])))
-
-
-def _in_memory() -> Connection:
-    """Return a database that writes nothing: a view may sort records, which DuckDB would write where nobody deletes them."""
-    con = duckdb.connect(config={"temp_directory": ""})
-    con.execute("SET enable_progress_bar = false")
-    return con
 
 
 def _names(columns: Sequence[Columns]) -> list[str]:

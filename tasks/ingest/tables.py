@@ -210,15 +210,20 @@ def _folded(name: str) -> str:
 
 @cache
 def _database(process: int) -> Connection:  # noqa: ARG001 (a fork does not have the threads of its parent's database)
-    return duckdb.connect()
+    return _in_memory()
+
+
+def _in_memory() -> Connection:
+    """Return a database that writes nothing: a view may sort records, which DuckDB would write where nobody deletes them."""
+    return duckdb.connect(config={"temp_directory": ""})
 
 
 def reader(table: Table) -> Connection:
-    """Return a connection for a public table, or for the header of any table, to be closed: to a database that the process keeps in memory.
+    """Return a connection for a table, to be closed: to a database that the process keeps in memory.
 
     Opening one takes 20 ms. A file of several tables has a database of its own: two threads may attach two such files, and under one name.
     """
-    return duckdb.connect() if "::" in table.location else _database(os.getpid()).cursor()
+    return _in_memory() if "::" in table.location else _database(os.getpid()).cursor()
 
 
 @contextmanager
