@@ -4,7 +4,7 @@ The sets are the six sets of the paper's Table 1, in which only the noise is ran
 Island's block groups and Adult (from TRELLIS_DATA), other draws of the sets (`--seed`), and a made-up country. For each mechanism
 the benchmark prints, each with its standard error: the ratio of the maximum absolute error at a level, mean over runs, to InfTDA's,
 mean over levels; the largest of these ratios; the ratio of the ℓ₁ error at the leaves; the difference of the false discovery rates
-at the leaves; and the ratio of the cells measured. The noise is the table sampler's. docs/proofs/accuracy.md discusses the results.
+at the leaves; and the ratio of the cells measured. The noise is the table sampler's. benchmarks/accuracy.md discusses the results.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 All mechanisms have δ = 10⁻⁸ below an exact total, ε = 1 or, on Rhode Island, also 0.1, and noise of the table sampler. The base is InfTDA with
 all of its budget by the lemma. What was chosen here was chosen on the sets of seed 2025 (the six sets of the paper, the made-up country and survey); some
-constants come from a prototype that saw Rhode Island and Adult too (docs/proofs/accuracy.md). What is reported are the same sets of another seed, and Rhode Island and
+constants come from a prototype that saw Rhode Island and Adult too (accuracy.md). What is reported are the same sets of another seed, and Rhode Island and
 Adult where TRELLIS_DATA is set. The page is benchmarks/estimator.md, and says what its columns are.
 """
 
@@ -63,7 +63,7 @@ PAGE = """\
 
 This page compares `inftda_shrunk` with `inftda_reconciled`, the default of tables that are no trips, and with InfTDA, whose budget is accounted for by
 the paper's lemma. δ = 10⁻⁸, the total is exact, and ε = 1 unless a set says otherwise. `python benchmarks/estimator.py` writes it; do not edit it. The sets are of
-seed {seed}; the method was chosen on other seeds, but for some constants ([how](../docs/proofs/accuracy.md#every-cell-and-priors)). *With totals* means
+seed {seed}; the method was chosen on other seeds, but for some constants ([how](accuracy.md#every-cell-and-priors)). *With totals* means
 `views: one_way`: the totals of each axis at its finest level are measured too, within the same budget.
 
 - *max*: the ratio of maximum errors to those of InfTDA, mean over levels; *ℓ₁*: the ratio of ℓ₁ errors at the leaves; both with standard errors.

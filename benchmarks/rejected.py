@@ -1,4 +1,4 @@
-"""Measure ideas for accuracy that we tried and did not keep, as `accuracy.py` measures; docs/proofs/accuracy.md discusses them.
+"""Measure ideas for accuracy that we tried and did not keep, as `accuracy.py` measures; benchmarks/accuracy.md discusses them.
 
 Each idea changes `inftda_reconciled` in one way, at the same ε, δ and split: most of them its second pass, and contrasts what it
 measures. None reads a true count but to measure it.

@@ -41,7 +41,7 @@ Not part of `make bench`:
 
 | command | measures |
 |---|---|
-| `python benchmarks/accuracy.py`, `rejected.py` | errors of mechanisms that walk a tree, and of ideas that were not kept ([accuracy](../docs/proofs/accuracy.md)) |
+| `python benchmarks/accuracy.py`, `rejected.py` | errors of mechanisms that walk a tree, and of ideas that were not kept ([accuracy.md](accuracy.md)) |
 | `python benchmarks/crossing.py` | trips by mode and hour, by order and views: [crossing.md](crossing.md) |
 | `python benchmarks/views.py` | what views give: [views.md](views.md) |
 | `python benchmarks/group_sizes.py` | `group_sizes` beside the mechanisms of the paper |
