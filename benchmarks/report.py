@@ -52,7 +52,7 @@ Not part of `make bench`:
 | `python benchmarks/settling.py`, `settling_size.py` | other weights and rounding for views; memory and time of settling |
 | `python benchmarks/database.py`, `many_files.py` | reading ten million rows from PostgreSQL, and from 40 files |
 | `python benchmarks/ten_billion.py` | what ten billion cells would take, on paper: [ten_billion.md](ten_billion.md) |
-| `python benchmarks/report_picture.py` | nothing: it draws docs/report.png |
+| `python benchmarks/report_picture.py` | nothing: it draws the pictures of [the gallery](../docs/gallery.md) |
 
 `--help` lists the options. Seconds vary with the machine's other work; ratios of runs taken in turn vary less.
 """

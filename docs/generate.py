@@ -81,7 +81,7 @@ def spec_page() -> str:
         [
             *_head("The spec", intro),
             f"This is a complete spec:\n\n```yaml\n{whole}\n```\n",
-            *_keys(Spec, "", given),
+            *_keys(Spec, "", given, {}),
         ]
     )
 
@@ -225,22 +225,32 @@ def _head(title: str, intro: str) -> list[str]:
     return [f"# {title}\n", f"{_MADE}\n", f"{intro}\n"]
 
 
-def _keys(model: Model, path: str, given: list[Any]) -> Iterator[str]:
-    """Yield a heading for each key of a section, its allowed values, and then the keys below it."""
+def _keys(model: Model, path: str, given: list[Any], told: dict[str, str]) -> Iterator[str]:
+    """Yield a heading for each key of a section, its allowed values, and then the keys below it; what a key above has told, by its name."""
     for key, info in model.model_fields.items():
         whole = f"{path}{key}"
         yield f"{'##' if not path else '###'} `{whole}`\n"
         yield f"{_prose(explanation(model, key))}\n"
         yield from _facts(whole, info, _value_of(whole, given))
         if below := section_of(info):
-            yield from _keys(below, f"{whole}.", given)
+            yield from _keys(below, f"{whole}.", given, told)
             continue
         for alternative in sections_in(info):
-            yield f"As `{{{', '.join(f'{name}: …' for name in alternative.model_fields)}}}`: {summary(alternative)}\n"
+            lines = dict[str, str]()
             for name, of_name in alternative.model_fields.items():
                 held = "; ".join([describe_type(of_name), *rules(of_name)])
-                yield f"- `{name}`: {explanation(alternative, name)} Type: {held}."
+                lines[name] = f"- `{name}`: {explanation(alternative, name)} Type: {held}."
+            again = [name for name, line in lines.items() if line in told]
+            says = [summary(alternative)] if len(again) < len(lines) else []
+            if again:
+                where = sorted({told[lines[name]] for name in again})
+                says.append(
+                    f"{', '.join(f'`{name}`' for name in again)}: as in {', '.join(f'`{key}`' for key in where)}."
+                )
+            yield f"As `{{{', '.join(f'{name}: …' for name in lines)}}}`: {' '.join(says)}\n"
+            yield from (line for name, line in lines.items() if name not in again)
             yield ""
+            told |= {line: whole for name, line in lines.items() if name not in again}
 
 
 def _facts(path: str, info: FieldInfo, value: Any) -> list[str]:
