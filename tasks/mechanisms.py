@@ -408,9 +408,8 @@ MECHANISMS = {
             most_leaves=MOST_SETTLED,
             refused={"target": _NO_BOUND, "invariants": _ONLY_TOTAL},
             how_counted=_TOGETHER,
-            caution="cbdp measures the leaves and the views alone. Counts of other levels are sums of leaves of which none is below 0, so that empty"
-            " leaves add records to them: where few leaves have most records, they can be off by thousands. A level that a view in"
-            " release.views names is measured.",
+            caution="cbdp measures the leaves and the views alone. Counts of other levels are sums of leaves with the noise of all of them, and can be"
+            " off by a thousand. A level that a view in release.views names is measured.",
         ),
         _unbiased("cascade", SPLITS["cascade"], {"split": _OWN_SPLIT}),
         _unbiased("wavelet", SPLITS["wavelet"], {"split": _OWN_SPLIT}),

@@ -139,7 +139,7 @@ def settling_memory(scheme: Scheme) -> int | None:
     if not scheme.mechanism.settles_together:
         return None
     depth = scheme.tree.depth
-    numbers = scheme.of_measured([NO_NOISE] * len(scheme.measured)).keys() - {depth}
+    numbers = {*range(1, scheme.first_measured), *scheme.of_measured([NO_NOISE] * len(scheme.measured))} - {depth}
     return memory_to_settle(scheme.tree, [scheme.view(number) for number in sorted(numbers)])
 
 

@@ -23,15 +23,7 @@ from storage.ledger.accounts import reserved_charges
 from storage.releases.terms import ABOVE, ALL, SURVIVORS
 from tasks.mechanisms import MECHANISMS
 from tests.support.making import no_noise, noise_of_the_cell
-from tests.support.passes import (
-    check_consistent,
-    counts_of,
-    estimates_of,
-    family,
-    first_pass_of,
-    noise_of,
-    tables,
-)
+from tests.support.passes import check_consistent, counts_of, estimates_of, family, first_pass_of, noise_of, tables
 from tests.support.scales import try_scales
 from tests.support.universe import universe_of
 
