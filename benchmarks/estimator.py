@@ -28,7 +28,7 @@ from flows.trials.in_memory import PublicTable, Trial, public_table, try_release
 from storage.ledger.accounts import reserved_charges
 from storage.releases.terms import ALL, SURVIVORS, ViewTerms
 from tasks.accounting.accountants import ACCOUNTANTS
-from tasks.accounting.allocation import Allocation, Measurement, shares_of
+from tasks.accounting.allocation import Allocation, Measurement, finest, shares_of
 from tasks.accounting.sensitivity import sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.samplers import table_noise
@@ -47,6 +47,7 @@ CBDP = "cbdp, with totals"  # which measures leaves and totals alone; on sets of
 SMALL = "Rhode Island at ε = 0.1,"  # sets whose names begin so
 DEFAULT = Candidate("inftda_reconciled", MECHANISMS["inftda_reconciled"])
 SHRUNK = MECHANISMS["inftda_shrunk"]
+OF_LEAVES = Fraction(6, 5)  # of a level's share, as a spec with `views: one_way` has them
 TOTALS = "inftda_shrunk, with totals"  # of each axis at its finest level, measured beside it as by views: one_way
 CANDIDATES = (
     DEFAULT,
@@ -128,6 +129,13 @@ class Run(NamedTuple):
     within: float
 
 
+def levels_with_totals(tree: Tree) -> list[int]:
+    """Return the levels of a tree that are the totals of an axis at its finest level, and that it measures itself unless they are sums."""
+    finest = tree.axis_levels(tree.depth)
+    margins = [tuple(own if at == axis else 0 for at, own in enumerate(finest)) for axis in range(len(finest))]
+    return [level for level in range(1, tree.depth) if tree.axis_levels(level) in margins]
+
+
 def finest_totals(tree: Tree) -> list[View]:
     """Return the views that are the totals of each axis at its finest level and no levels of the tree, numbered from T + 1."""
     finest, levels = tree.axis_levels(tree.depth), {tree.axis_levels(level) for level in range(tree.depth + 1)}
@@ -143,8 +151,8 @@ def with_totals(levels: int, views: int, epsilon: float, *, are_alone: bool = Fa
     of_level = (
         4 * max(Fraction(views), levels * min(Fraction(1), max(Fraction(1, 4), Fraction(repr(epsilon))))) / levels
     )
-    levels, of_level = (1, Fraction(1)) if are_alone else (levels, of_level)
-    allocation = Allocation(shares_of([of_level] * levels + [Fraction(1)] * views), (2,) * (levels + views))
+    of_levels = [Fraction(1)] if are_alone else [share * of_level * levels for share in finest(OF_LEAVES, levels)]
+    allocation = Allocation(shares_of([*of_levels, *[Fraction(1)] * views]), (2,) * (len(of_levels) + views))
     return allocation.measurements(ACCOUNTANTS["pld"].largest_rho(allocation, epsilon, DELTA))
 
 
@@ -155,9 +163,10 @@ def trial_of(table: PublicTable, candidate: Candidate, epsilon: float) -> Trial:
         sigmas = [0.0, *(of_level.sigma for of_level in candidate.terms(depth, epsilon))]
         return try_scales(table, candidate.mechanism, sigmas, table_noise)
     views, moved = finest_totals(tree), sensitivity_of("substitution", 1, is_root=False)
-    is_cbdp = candidate.name == CBDP
-    scales = [of.sigma for of in with_totals(depth, len(views), epsilon, are_alone=is_cbdp)]
-    scales = [scales[0]] * (depth - 1) * is_cbdp + scales
+    is_cbdp, own = candidate.name == CBDP, levels_with_totals(tree)
+    beside = len(views) + (len(own) if is_cbdp else 0)
+    scales = [of.sigma for of in with_totals(depth, beside, epsilon, are_alone=is_cbdp)]
+    scales = [scales[-1]] * (depth - 1) * is_cbdp + scales[: len(scales) - len(own) * is_cbdp]
     # the parts of levels and views are those of a flat release of as many levels, whose counts are not looked at
     like = try_scales(table, MECHANISMS["gaussian"], [1.0] * (depth + 1), table_noise).job.record.release
     names = [level_view(tree, level).names for level in range(depth + 1)]
@@ -170,8 +179,8 @@ def trial_of(table: PublicTable, candidate: Candidate, epsilon: float) -> Trial:
     ]  # fmt: skip
     if is_cbdp:
         measured[: depth - 1] = [
-            replace(of, is_summed=True, rho=Fraction(0), l2_sensitivity_squared=0, source=depth)
-            for of in measured[: depth - 1]
+            of if level in own else replace(of, is_summed=True, rho=Fraction(0), l2_sensitivity_squared=0, source=depth)
+            for level, of in enumerate(measured[: depth - 1], 1)
         ]
     root = replace(like.levels[0], is_invariant=True, is_summed=False, sigma=0.0, source=0)
     stated = tuple(ViewTerms(f"totals_{view.number}", view.number, view.axis_levels) for view in views)

@@ -25,6 +25,7 @@ from tasks.tree.views import Partition, View, every_level
 from tasks.uncertainty.bounds import CONFIDENCE
 
 _LEAST = Fraction(1, 4)
+_OF_LEAVES = Fraction(6, 5)  # of a level's share, beside views where priors count them
 
 
 def scheme_of(
@@ -105,9 +106,18 @@ def _shares_of_scheme(scheme: Scheme, by_rule: Mapping[int, Fraction] | None = N
     if by_rule is not None:
         within = shares_of([by_rule[level] for level in levels]) if levels else ()
     else:
-        within = _shares(scheme.keys, len(levels)) if not isinstance(split, dict) else uniform(len(levels))
+        within = _shares_beside_views(scheme, len(levels))
     of_number = dict(zip(levels, (share * of_tree for share in within), strict=True))
     return shares_of([(of_number | views)[number] for number in measured])
+
+
+def _shares_beside_views(scheme: Scheme, levels: int) -> tuple[Fraction, ...]:
+    """Return the shares of the levels beside views, of what the tree gets. Where priors count the leaves, and the spec names no split, leaves get more:
+    no level below tells of them, and their largest errors are what priors do not mend.
+    """
+    if scheme.mechanism.follows_priors and "split" not in scheme.keys.model_fields_set:
+        return finest(_OF_LEAVES, levels)
+    return _shares(scheme.keys, levels) if not isinstance(scheme.keys.split, dict) else uniform(levels)
 
 
 def _beside_priors(scheme: Scheme) -> Fraction:

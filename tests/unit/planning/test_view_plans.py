@@ -93,13 +93,13 @@ def test_margins_leave_out_what_others_hold(town):
 
 
 def test_one_way_views_are_the_finest_totals_and_cost_little_beside_priors(town):
-    """Each costs a quarter of what a level does where priors count the leaves, more below ε = 1; elsewhere both cost a quarter of what five levels do."""
-    rows = [("inftda_shrunk", 1.0, "1/4"), ("inftda_shrunk", 0.5, "1/2"), ("inftda_shrunk", 0.1, "5/8"), ("inftda_reconciled", 0.5, "5/8")]  # fmt: skip
-    for mechanism, epsilon, part in rows:
+    """Each costs a quarter of what levels do in the mean where priors count the leaves, which cost more, and more below ε = 1; elsewhere both cost a quarter of what five levels do."""
+    rows = [("inftda_shrunk", 1.0, "13/50", "6/5"), ("inftda_shrunk", 0.5, "13/25", "6/5"), ("inftda_shrunk", 0.1, "13/20", "6/5"), ("inftda_reconciled", 0.5, "5/8", "1")]  # fmt: skip
+    for mechanism, epsilon, part, leaves in rows:
         plan = town.plan(mechanism=mechanism, release__views="one_way", derived=None, privacy__epsilon=epsilon)
         shares = plan.scheme.allocation.shares
         assert [terms.name for terms in plan.named_views] == ["from_zone", "to_zone"]
-        assert [of / shares[0] for of in shares] == [*[1] * 5, Fraction(part), Fraction(part)]
+        assert [of / shares[0] for of in shares] == [*[1] * 4, Fraction(leaves), Fraction(part), Fraction(part)]
 
 
 def test_a_view_of_one_cell_is_measured_once_or_public(town):
