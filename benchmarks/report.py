@@ -50,6 +50,7 @@ Not part of `make bench`:
 | `python benchmarks/laws.py` | Laplace noise beside Gaussian noise, on Rhode Island |
 | `python benchmarks/largest_rho.py` | the accountant `pld` beside an exhaustive search |
 | `python benchmarks/settling.py`, `settling_size.py` | other weights and rounding for views; memory and time of settling |
+| `python benchmarks/growth.py --releases` | large releases from start to end, beside `inf-tda` |
 | `python benchmarks/database.py`, `many_files.py` | reading ten million rows from PostgreSQL, and from 40 files |
 | `python benchmarks/ten_billion.py` | what ten billion cells would take, on paper: [ten_billion.md](ten_billion.md) |
 | `python benchmarks/report_picture.py` | nothing: it draws the pictures of [the gallery](../docs/gallery.md) |

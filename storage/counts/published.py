@@ -59,7 +59,7 @@ def _wanted(axes: Mapping[str, str | None], flat: Collection[str]) -> str:
 
 _LEAST_MEMORY = 2**27  # bytes: DuckDB needs so much for a table of any size
 
-TABLE_ROWS = 1_000_000  # a level with more rows is stored by the numbers of its areas: codes take five times as long and as much disk
+TABLE_ROWS = 100_000  # a level with more rows is stored by the numbers of its areas: codes take five times as long and as much disk
 
 
 def partial_folder(folder: Path) -> Path:

@@ -209,8 +209,10 @@ class UnbiasedEstimate(Estimate):
     def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of boxes."""
         first, stop = self._leaves(boxes)
-        every = [in_ranges([of[[box]] for of in first], [of[[box]] for of in stop]) for box in range(len(boxes))]
-        at_once = [self._counts.at_once(of) for of in every] if simultaneous else []
+        at_once = [
+            self._counts.at_once(in_ranges([of[[box]] for of in first], [of[[box]] for of in stop]))
+            for box in range(len(boxes) if simultaneous else 0)
+        ]
         leaves = np.prod([end - begin for begin, end in zip(first, stop, strict=True)], axis=0)
 
         def named(box: int) -> list[Areas]:
