@@ -21,7 +21,9 @@ from storage.ledger.spending import Spending
 from storage.machine.clock import utc_now
 from storage.releases.parts import Part
 
-CHECKPOINT_EVERY = 2**10  # events, some fifty releases, which take no longer to post than a process to start
+CHECKPOINT_EVERY = (
+    2**8
+)  # events, some twelve releases; to post them takes longer than to write all books down, once in that many
 
 _kept = NOTHING  # the books of this process, as they were read last; nobody posts to them
 

@@ -12,8 +12,8 @@ from storage.database.connections import store
 from tests.support.processes import ran
 from tests.support.user import TRELLIS
 
-NEVER = {"prefect", "dp_accounting", "pandas.core", "scipy.special", "scipy.optimize", "pyarrow._dataset", "jinja2", "rich.progress"}  # fmt: skip
-NOT_FOR_A_LOOK = {"opendp", "numpy", "scipy", "polars", "pyarrow", "pydantic"}
+NEVER = {"prefect", "dp_accounting", "pandas.core", "scipy.special", "scipy.optimize", "pyarrow._dataset", "jinja2"}
+NOT_FOR_A_LOOK = {"opendp", "numpy", "scipy", "polars", "pyarrow", "pydantic", "rich.progress"}
 UNUSED = [  # what else a command does not import
     (["--help"], NOT_FOR_A_LOOK | {"duckdb"}),
     (["ledger"], NOT_FOR_A_LOOK),
