@@ -8,12 +8,12 @@ Adult where TRELLIS_DATA is set. The page is benchmarks/estimator.md, and says w
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import chain, repeat
+from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
@@ -63,8 +63,8 @@ PAGE = """\
 # Estimators
 
 This page compares `inftda_shrunk` with `inftda_reconciled`, the default of tables that are no trips, and with InfTDA, whose budget is accounted for by
-the paper's lemma. δ = 10⁻⁸, the total is exact, and ε = 1 unless a set says otherwise. `python benchmarks/estimator.py` writes it; do not edit it. The sets are of
-seed {seed}; the method was chosen on other seeds, but for some constants ([how](accuracy.md#every-cell-and-priors)). *With totals* means
+the paper's lemma. δ = 10⁻⁸, the total is exact, and ε = 1 unless a set says otherwise. `python benchmarks/estimator.py` writes it; do not edit it. Each row has as many
+runs as it says: they are kept, and a larger `--runs` adds to them. The sets are of seed {seed}; the method was chosen on other seeds, but for some constants ([how](accuracy.md#every-cell-and-priors)). *With totals* means
 `views: one_way`: the totals of each axis at its finest level are measured too, within the same budget.
 
 - *max*: the ratio of maximum errors to those of InfTDA, mean over levels; *ℓ₁*: the ratio of ℓ₁ errors at the leaves; both with standard errors.
@@ -149,7 +149,7 @@ def finest_totals(tree: Tree) -> list[View]:
 def with_totals(levels: int, views: int, epsilon: float, *, are_alone: bool = False) -> tuple[Measurement, ...]:
     """Return what the budget buys at each of some levels, and of views, by the shares that a spec without `split` has; or of leaves and views alone."""
     of_level = (
-        4 * max(Fraction(views), levels * min(Fraction(1), max(Fraction(1, 4), Fraction(repr(epsilon))))) / levels
+        5 * max(Fraction(views), levels * min(Fraction(1), max(Fraction(1, 4), Fraction(repr(epsilon))))) / levels
     )
     of_levels = [Fraction(1)] if are_alone else [share * of_level * levels for share in finest(OF_LEAVES, levels)]
     allocation = Allocation(shares_of([*of_levels, *[Fraction(1)] * views]), (2,) * (len(of_levels) + views))
@@ -237,10 +237,17 @@ def within(leaves: Frontier, tree: Tree) -> float:
     return float(leaves.counts[innermost(tree, tree.depth)([of.astype(np.int64) for of in leaves.areas])].sum())
 
 
-def tried(table: PublicTable, candidate: Candidate, runs: int, epsilon: float) -> dict[str, np.ndarray]:
-    """Return what one candidate comes to on one set, per run."""
-    found = [one_run(table, candidate, epsilon) for _ in range(runs)]
-    return {name: np.array([getattr(run, name) for run in found], dtype=np.float64) for name in Run._fields}
+def tried(
+    name: str, seed: int, table: PublicTable, candidate: Candidate, runs: int, epsilon: float
+) -> dict[str, np.ndarray]:
+    """Return what one candidate comes to on one set, per run; runs that an earlier call has kept count, and more are added to them."""
+    kept = f"estimator-{seed}-{name}-{candidate.name}"
+    found = (load(kept) or {"rows": []})["rows"]
+    while len(found) < runs:
+        run = one_run(table, candidate, epsilon)._asdict()
+        found.append({of: np.asarray(value, dtype=np.float64).tolist() for of, value in run.items()})
+        save(kept, found)
+    return {of: np.array([run[of] for run in found]) for of in Run._fields}
 
 
 def ratio(errors: np.ndarray, base: np.ndarray) -> tuple[float, float]:
@@ -438,10 +445,10 @@ def page(rows: list[dict], seed: int, processor: str) -> str:
     )
 
 
-def rows_of_set(name: str, table: PublicTable, runs: int) -> list[dict]:
-    """Return the rows of a set, and print them."""
+def rows_of_set(name: str, table: PublicTable, runs: int, seed: int) -> list[dict]:
+    """Return the rows of a set, print them, and keep them."""
     epsilon, default, rows = epsilon_of(name), dict[str, np.ndarray](), []
-    base, views = tried(table, BASELINE, runs, epsilon), finest_totals(table.tree)
+    base, views = tried(name, seed, table, BASELINE, runs, epsilon), finest_totals(table.tree)
     sigma = with_totals(table.tree.depth, len(views), epsilon)[-1].sigma
     for candidate in CANDIDATES:
         if epsilon != EPSILON and candidate.name not in (DEFAULT.name, "inftda_shrunk", TOTALS):
@@ -450,24 +457,19 @@ def rows_of_set(name: str, table: PublicTable, runs: int) -> list[dict]:
         if candidate.name == CBDP and is_large:
             continue
         is_long = candidate.name == TOTALS and is_large
-        found = tried(table, candidate, min(runs, FEWER) if is_long else runs, epsilon)
+        found = tried(name, seed, table, candidate, min(runs, FEWER) if is_long else runs, epsilon)
         default = default or found
         rows.append(row_of(name, candidate, found, base, default) | {"measured": sigma * (2 / np.pi) ** 0.5})
-        save_so_far(name, rows)
+        save(f"estimator-{seed}-{name}", rows)
     lines = ["; ".join(line_of(row)[1:]) for row in rows]
     print(f"{name}: {BASELINE.name} has false discovery {base['discovery'].mean():.3f}", *lines, sep="\n  ", flush=True)
     return rows
 
 
-def save_so_far(name: str, rows: list[dict]) -> None:
-    """Keep what a set came to so far, so that a run that is cut short can be read."""
-    save(f"estimator-{name}", rows)
-
-
-def write_page(last: dict | None, arguments: argparse.Namespace) -> None:
-    """Write the page from the last run."""
-    assert last, "The benchmark has not run."
-    text = page(last["rows"], arguments.seed, last["machine"])
+def write_page(names: Iterable[str], seed: int) -> None:
+    """Write the page from what is kept of each set."""
+    kept = [found for name in names if (found := load(f"estimator-{seed}-{name}"))]
+    text = page([row for of in kept for row in of["rows"]], seed, kept[-1]["machine"])
     (Path(__file__).parent / "estimator.md").write_text(text, encoding="utf-8")
 
 
@@ -476,19 +478,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--seed", type=int, default=SEED, help="seed of the made-up sets")
-    parser.add_argument("--only", default="", help="only sets whose names begin with this; does not write the page")
+    parser.add_argument("--only", default="", help="try only sets whose names begin with this")
     parser.add_argument("--workers", type=int, help="sets that are tried side by side")
-    parser.add_argument("--page", action="store_true", help="only write the page from the last run")
+    parser.add_argument("--page", action="store_true", help="only write the page from the runs that are kept")
     arguments = parser.parse_args()
-    if arguments.page:
-        write_page(load("estimator"), arguments)
-        return
-    wanted = [of for of in reported(arguments.seed) if of[0].startswith(arguments.only)]
-    with ProcessPoolExecutor(arguments.workers, get_context("spawn")) as workers:
-        rows = list(chain(*workers.map(rows_of_set, *zip(*wanted, strict=True), repeat(arguments.runs))))
-    if not arguments.only:
-        save("estimator", rows)
-        write_page(load("estimator"), arguments)
+    found = list(reported(arguments.seed))
+    if not arguments.page:
+        wanted = [of for of in found if of[0].startswith(arguments.only)]
+        with ProcessPoolExecutor(arguments.workers, get_context("spawn")) as workers:
+            of_sets = zip(*wanted, strict=True)
+            list(workers.map(rows_of_set, *of_sets, repeat(arguments.runs), repeat(arguments.seed)))
+    write_page((name for name, _ in found), arguments.seed)
 
 
 if __name__ == "__main__":

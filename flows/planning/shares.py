@@ -25,6 +25,8 @@ from tasks.tree.views import Partition, View, every_level
 from tasks.uncertainty.bounds import CONFIDENCE
 
 _LEAST = Fraction(1, 4)
+_OF_TREE = 4  # times what its views get
+_OF_TREE_BY_PRIORS = 5  # five levels then bear at most 1.06 times their noise without totals of two axes
 _OF_LEAVES = Fraction(6, 5)  # of a level's share, beside views where priors count them
 
 
@@ -98,7 +100,8 @@ def _shares_of_scheme(scheme: Scheme, by_rule: Mapping[int, Fraction] | None = N
         held = "release.views: margins leaves it out, since it has the cells of the total, the leaves or a finer level"
         raise wrong_key("privacy.split", f"must not name {name}: {exact if name in scheme.names.values() else held}.")
     most = max(Fraction(1), Fraction(len(views)), len(levels) * _beside_priors(scheme))
-    of_tree = _decimal(weights[rest]) if rest in weights else 1 if rest == LEAVES else most * 4
+    times = _OF_TREE_BY_PRIORS if scheme.mechanism.follows_priors else _OF_TREE
+    of_tree = _decimal(weights[rest]) if rest in weights else 1 if rest == LEAVES else most * times
     if rest == LEAVES and not isinstance(split, dict | str):
         raise wrong_key(
             "privacy.split", f"must be uniform, {{view: weight}} or minimise with mechanism {scheme.mechanism.name}."
@@ -121,7 +124,7 @@ def _shares_beside_views(scheme: Scheme, levels: int) -> tuple[Fraction, ...]:
 
 
 def _beside_priors(scheme: Scheme) -> Fraction:
-    """Return the weight of a level, in fours of a view's, where priors count the leaves: below ε = 1 as much less as ε is, to a quarter; else 0.
+    """Return the weight of a level, in fives of a view's, where priors count the leaves: below ε = 1 as much less as ε is, to a quarter; else 0.
 
     The smaller ε is, the more the counts of leaves follow from totals, and the less from what is measured of them.
     """

@@ -177,23 +177,31 @@ def _by_priors(
             values = totals[axis][own]
             weight *= np.clip(values.mean() / (_CLEAR_TOTALS * math.sqrt(variance)), _OF_TOTALS, 1.0)
         groupings.append(Grouping(cell, values, weight))
-    groupings += _within_areas(job, leaves, *noisy[finest])
+    for level in sorted(levels.keys() - {0}):
+        groupings += _within_areas(job, level, labels.get(level, np.arange(len(leaves))), leaves, *noisy[level])
     weights = np.where(leaves > 0, 1, _OF_ZEROS) / variances[finest]
     return leaves.astype(np.float64), weights, groupings
 
 
-def _within_areas(job: Job, leaves: IntArray, noisy: IntArray, variance: float) -> list[Grouping]:
-    """Return what is known of all records within one finest area, which priors leave too low: nothing where no axes share a codebook.
+def _within_areas(
+    job: Job, level: int, cell: NDArray[np.integer], leaves: IntArray, noisy: IntArray, variance: float
+) -> list[Grouping]:
+    """Return what is known of all records within one area of a level, which priors leave too low: nothing where no axes share a codebook.
 
     The difference of the sum of their noisy counts from that of the counts by priors is taken but for the part that noise explains.
+
+    Args:
+        cell: the cell of the level that holds each leaf, shape (leaves,).
+        noisy: the level's noisy counts, shape (cells,), and their variance.
     """
-    partition, tells = job.partition(job.record.finest), innermost(job.tree, job.record.finest)
+    partition, tells = job.partition(level), innermost(job.tree, level)
     within = np.concatenate([tells(partition.cells(some).areas) for some in _in_chunks(len(partition))])
-    missing, noise = float((noisy - leaves)[within].sum()), variance * np.count_nonzero(within)
+    total = float(np.bincount(cell, leaves, len(noisy))[within].sum())
+    missing, noise = float(noisy[within].sum()) - total, variance * np.count_nonzero(within)
     if missing**2 <= _CLEAR_WITHIN * noise:
         return []
-    total = float(leaves[within].sum()) + missing * (1 - _CLEAR_WITHIN * noise / missing**2)
-    return [Grouping(np.where(within, 0, -1).astype(np.int32), np.array([max(total, 0.0)]), _OF_WITHIN / noise)]
+    total += missing * (1 - _CLEAR_WITHIN * noise / missing**2)
+    return [Grouping(np.where(within[cell], 0, -1).astype(np.int32), np.array([max(total, 0.0)]), _OF_WITHIN / noise)]
 
 
 def _place_on_axis(job: Job, number: int) -> tuple[int, int] | None:

@@ -93,7 +93,7 @@ def test_records_within_one_area_are_settled_at_what_was_measured_of_them():
     )
     same, noise = np.eye(30, dtype=bool).ravel(), np.rint(np.random.default_rng(2).normal(0, 5, 900)).astype(np.int64)
     for low in (10, 0):
-        found = _within_areas(job, np.where(same, 40 - low, 1), np.where(same, 40, 1) + noise, 25.0)
+        found = _within_areas(job, 2, np.arange(900), np.where(same, 40 - low, 1), np.where(same, 40, 1) + noise, 25.0)
         assert len(found) == 1 or not low
         assert all(abs(of.values[0] - 1200) < 60 and np.array_equal(of.cell == 0, same) for of in found)
 
