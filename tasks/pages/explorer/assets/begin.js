@@ -11,7 +11,7 @@ import { beginAttributes, chooseChart, namesOfChart, showAttributes, showTotal }
 
 /** Say what numbers mean, in words that fit the release. */
 function showMeaning() {
-  const exact = release.unprotected.length ? `Published exactly, without noise: ${release.unprotected.join("; ")}.` : "Every number has noise.";
+  const exact = release.unprotected.length ? `Not everything has noise. Published exactly: ${release.unprotected.map((of) => of.replace(/^(level \d+): /, "$1, ")).join("; ")}.` : "Every number has noise.";
   fill(
     "meaning",
     make(
