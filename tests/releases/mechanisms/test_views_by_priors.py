@@ -16,6 +16,7 @@ from tasks.tree.axis import axis_from_codebook
 from tasks.tree.frontier import Frontier, expand, root_of
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, level_view, sums_of_leaves
+from tasks.validate.task import _checked_view, _sums_of_leaves
 from tests.support.passes import noise_of, try_spec
 from tests.support.spec import SPEC, spec_in
 
@@ -104,3 +105,15 @@ def test_sums_of_settled_leaves_are_mended_where_noise_does_not_explain_their_bi
     for bias, most in ((5, 100), (0, 25)):
         found = mended_sums(cell, 100.0 + bias * (cell % 2), 100 + noise, 25.0, 25)
         assert abs(found.values - 3600).max() < most if found else not bias
+
+
+def test_a_view_that_is_not_the_sum_of_leaves_fails_its_check(survey):
+    """The sums that coarser views are held to, by way of finer ones, are those of the leaves, and a single record too many is noticed."""
+    _, _, trial = try_spec(survey("inftda_shrunk", views="margins"), noise_of(1))
+    views = {terms.level: trial.job.partition(terms.level) for terms in trial.job.record.release.views}
+    sums = _sums_of_leaves(trial.job, views)
+    for number, partition in views.items():
+        assert np.array_equal(sums[number], sums_of_leaves(partition, trial.released[-1]))
+        for more in (0, 1):
+            wrong = sums | {number: sums[number] + more * (np.arange(len(partition)) == 0)}
+            assert ("sums_of_leaves", number, not more) in _checked_view(trial.job, number, partition, wrong)
