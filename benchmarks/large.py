@@ -160,6 +160,7 @@ def of_release(large: Large, name: str, runs: int) -> Done:
 
 def of_nation(share: float, epsilon: float) -> Done:
     """Return what one release of the nation took, and verifying it."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=FOLDER) as made:
         spec = write_spec(Path(made), folder_of(share), epsilon, "table")
         released = cost([TRELLIS, "release", spec, "--no-server"], Path(made) / "home")
