@@ -59,7 +59,7 @@ the order is a sum of thousands of noisy counts: modes and hours of a district, 
 Pairs of zones and leaves are as good with them as without.
 
 **Leave `mechanism` out** too: what `plan` chooses, `inftda_shrunk`, draws small counts together before they are settled
-with the views. Pairs of zones and leaves are a quarter to a third nearer, and all else is as good. **Take `views: margins`** if totals of zones
+with the views. Pairs of zones and leaves are a quarter to a third nearer, and all else is within a tenth. **Take `views: margins`** if totals of zones
 matter more than modes and hours by district: fewer views are measured, each with less noise. **Do not put attributes before zones**: pairs of
 zones become more than twice as far off, with views too.
 
