@@ -283,13 +283,9 @@ def _called(area: "AreaCounted") -> str:
 
     *above, own = area.path
     codes = " ".join([*(code for code in above if RANGE not in code), own])
-    return (
-        codes
-        if area.name is None or area.name == codes
-        else area.name
-        if area.name.startswith(f"{codes} ")
-        else f"{area.name}, {codes}"
-    )
+    if area.name is None or area.name == codes:
+        return codes
+    return area.name if area.name.startswith(f"{codes} ") else f"{area.name}, {codes}"
 
 
 def _show_several(answers: "Sequence[QueryAnswer]") -> None:

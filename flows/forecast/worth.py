@@ -166,11 +166,9 @@ def left_after(planned: Spending, spent: Sequence[Spending], cap: Cap, every: Se
     Args:
         spent: of one unit for which the claim holds; `every` includes the planned one, where `spent` does not.
     """
-    times, of = (
-        growth(planned.contributions, weakest_promise(of.contributions for of in every or spent)),
-        standing_of(spent, cap),
-    )
-    return of.left_epsilon if times == 1 else zcdp_epsilon(of.left_rho / times, cap.delta)
+    times = growth(planned.contributions, weakest_promise(of.contributions for of in every or spent))
+    standing = standing_of(spent, cap)
+    return standing.left_epsilon if times == 1 else zcdp_epsilon(standing.left_rho / times, cap.delta)
 
 
 def _worth(plan: Plan, times: float, before: Sequence[Spending], cap: Cap, total: int | None) -> Worth:

@@ -21,9 +21,7 @@ from storage.ledger.spending import Spending
 from storage.machine.clock import utc_now
 from storage.releases.parts import Part
 
-CHECKPOINT_EVERY = (
-    2**8
-)  # events, some twelve releases; to post them takes longer than to write all books down, once in that many
+CHECKPOINT_EVERY = 2**8  # events, some twelve releases: posting more would take longer than to write down all books
 
 _kept = NOTHING  # the books of this process, as they were read last; nobody posts to them
 
