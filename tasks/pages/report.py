@@ -93,12 +93,12 @@ def report(
 
 
 def _called(facts: Facts, refined: Sequence[str], large: LargeCount, last: str) -> list[dict[str, str | None]]:
-    """Return, per axis, what the area of a large count is called, if it has a name, and what identifies it; `last` of sizes."""
+    """Return, per axis, what the area of a large count is called, if it has a name, and what identifies it; `last` is the code of the largest size, where groups are counted."""
     areas = zip(refined, large.paths or large.codes, large.codes, strict=True)
     return [
         {
             "name": facts.names.name_of(axis, path),
-            "code": size_called(codes[-1], last) if axis == SIZE else STEP.join(codes),
+            "code": size_called(codes[-1], last) if last and axis == SIZE else STEP.join(codes),
         }
         for axis, path, codes in areas
     ]
